@@ -1,0 +1,136 @@
+"""What decides a selection: the paper's hyper-parameters, the choices it leaves open, and ours beyond it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self, get_args
+
+from s2sent.errors import ConfigError
+
+Squeeze = Literal["dct", "gap", "none"]
+Scale = Literal["mean", "orthonormal", "sum"]
+Fusion = Literal["stack", "average", "last"]
+Activation = Literal["relu", "tanh"]
+Gate = Literal["sigmoid", "linear", "static", "none"]
+Prior = Literal["uniform", "last"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "squeeze": get_args(Squeeze),
+    "scale": get_args(Scale),
+    "fusion": get_args(Fusion),
+    "activation": get_args(Activation),
+    "gate": get_args(Gate),
+    "prior": get_args(Prior),
+}
+
+
+@dataclass(frozen=True)
+class SelectionConfig:
+    """How sentence vectors are selected from a Transformer's blocks. The defaults are the paper's 2D SS.
+
+    Args:
+        blocks: The paper's N: the last N blocks. Or the blocks themselves, counted from 1, with 0 for the embedding
+            output and negative numbers from the end: `(1, -1)` is the first and the last block.
+        frequencies: The paper's m: how many low-frequency DCT bases share the features among them.
+        reduction: The paper's r: the bottleneck is ⌊D/r⌋ wide.
+        squeeze: What the gate sees of a sentence. `dct`: Frequency Selection. `gap`: the plain average, the same as
+            one frequency. `none`: no squeeze; every token is gated by itself.
+        scale: The constant of the DCT, which the paper leaves out. `mean` divides by N·L, so that the lowest
+            frequency is the average exactly; `orthonormal` is the DCT-II's own; `sum` has no constant.
+        fusion: `stack`: blocks compete, feature by feature (2D SS). `average`: the blocks' average, gated (1D SS).
+            `last`: the last of the blocks alone, gated (Last1, 1D SS).
+        activation: Of the bottleneck: `relu` as in the paper's equation or `tanh` as in its symbol table.
+        gate: `sigmoid` is the paper's. `linear` leaves the sigmoid out, which otherwise keeps every block's share
+            in a narrow band. `static` learns one weight per block, the same for all sentences. `none` has nothing to
+            learn: with `fusion="last"` or `"average"` these are the plain baselines.
+        prior: Where training starts. `uniform`: near equal shares (the paper). `last`: one learned logit per block
+            gives the last block 0.99 of the weight and the excitation starts at zero, so that the untrained selector
+            is the encoder itself. For an encoder that is already good.
+    """
+
+    blocks: int | tuple[int, ...] = 3
+    frequencies: int = 4
+    reduction: int = 12
+    squeeze: Squeeze = "dct"
+    scale: Scale = "mean"
+    fusion: Fusion = "stack"
+    activation: Activation = "relu"
+    gate: Gate = "sigmoid"
+    prior: Prior = "uniform"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", _checked_blocks(self.blocks))
+        for name in ("frequencies", "reduction"):
+            _check_positive(name, getattr(self, name))
+        for name, legal in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in legal:
+                raise ConfigError(f"{name}={value!r} is not known. Legal: {', '.join(map(repr, legal))}.")
+        if self.fusion == "stack" and self.gate == "none":
+            raise ConfigError(
+                "gate='none' leaves fusion='stack' nothing to weigh the blocks with. Use fusion='average' for their "
+                "plain average, or gate='static' for learned weights."
+            )
+        if self.branches == 1:
+            for name, instead in (("gate", "'sigmoid' or 'none'"), ("prior", "'uniform'")):
+                if (value := getattr(self, name)) in ("linear", "static", "last"):
+                    raise ConfigError(
+                        f"{name}={value!r} weighs blocks against each other, but fusion={self.fusion!r} over "
+                        f"{len(self.chosen)} of them has a single branch. Use fusion='stack' over several blocks, or "
+                        f"{name}={instead}."
+                    )
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Self:
+        """Make a config from plain values, as a json file has them; an option that does not exist is an error."""
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(options) - set(known)):
+            raise ConfigError(
+                f"Unknown selection option{'s' * (len(unknown) > 1)}: {', '.join(unknown)}. Legal: {', '.join(known)}."
+            )
+        return cls(**options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain values for a json file; `from_dict` is the way back."""
+        return asdict(self)
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The blocks that take part, oldest first: `blocks` written out; for `fusion="last"` only the last of them."""
+        listed = tuple(range(-self.blocks, 0)) if isinstance(self.blocks, int) else self.blocks
+        return listed[-1:] if self.fusion == "last" else listed
+
+    @property
+    def branches(self) -> int:
+        """How many branches the squeeze and the gate see: N for 2D SS; 1 for 1D SS, whose blocks are averaged first."""
+        return len(self.chosen) if self.fusion == "stack" else 1
+
+    @property
+    def gated(self) -> bool:
+        """Whether there is an excitation, that is, weights that depend on the sentence."""
+        return self.gate in ("sigmoid", "linear")
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the weights depend on the token, so that blocks cannot be pooled before they are fused."""
+        return self.gated and self.squeeze == "none"
+
+
+def _check_positive(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name}={value!r} is not legal: it is a whole number of at least 1.")
+
+
+def _checked_blocks(blocks: object) -> int | tuple[int, ...]:
+    if not isinstance(blocks, list | tuple):
+        _check_positive("blocks", blocks)
+        return blocks  # type: ignore[return-value]
+    if not blocks or any(not isinstance(number, int) or isinstance(number, bool) for number in blocks):
+        raise ConfigError(
+            f"blocks={blocks!r} is not legal: give how many of the last blocks to use (3), or the numbers of the "
+            "blocks ((1, -1) for the first and the last)."
+        )
+    if len(set(blocks)) < len(blocks):
+        raise ConfigError(f"blocks={blocks!r} names a block twice. Name each one once, oldest first.")
+    return tuple(blocks)

@@ -1,0 +1,271 @@
+"""The nested selector: squeeze (Frequency Selection), excite, select (Spatial Selection).
+
+Read it beside section 3 of the paper. Fusion weights do not depend on the token, so pooling commutes with the fusion:
+pool(Σₙ wₙ ∗ uₙ) = Σₙ wₙ ∗ pool(uₙ). Every block is therefore pooled first, in the same product that squeezes it, and
+the fused (b, l, d) tensor is built only for someone who asks for token vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from s2sent.errors import ConfigError
+from s2sent.selection.config import SelectionConfig
+from s2sent.selection.frequencies import low_frequencies, part_sizes
+from s2sent.selection.tokens import TokenBasis, TokenLayout
+
+LAST_BLOCK_SHARE = 0.99
+"""The weight that `prior="last"` gives the last block before training."""
+
+
+@dataclass
+class Selection:
+    """What a selector makes of a batch.
+
+    Attributes:
+        embedding: (b, d) the fused and pooled sentence vectors.
+        weights: (b, n, d) the weight of every block: the embedding is Σₙ weights · pooled block. They sum to 1 over
+            the blocks for `fusion="stack"`. For the token gate, their mean over the sentence's tokens.
+        projections: (b, n, k, d) every branch summed over its tokens with each token frequency; None for the token
+            gate, which has no squeeze.
+    """
+
+    embedding: Tensor
+    weights: Tensor
+    projections: Tensor | None = field(default=None, init=False, repr=False)
+    _states: Sequence[Tensor] | None = field(default=None, init=False, repr=False)
+    _layout: TokenLayout | None = field(default=None, init=False, repr=False)
+    _token_weights: Tensor | None = field(default=None, init=False, repr=False)
+
+    def tokens(self) -> Tensor:
+        """Build the fused token vectors, laid out like the hidden states: (b, l, d), or (1, Σ length, d) when flat."""
+        if self._states is None or self._layout is None:
+            raise ConfigError("These vectors were selected from projections alone: their token states are gone.")
+        if self._token_weights is not None:
+            weights = list(self._token_weights.unbind(dim=-2))
+        else:
+            weights = [self._layout.of_token(of_block) for of_block in self.weights.unbind(dim=1)]
+        return _fuse(self._states, weights).to(self._states[0].dtype)
+
+
+def _fuse(states: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """Σₙ wₙ ∗ uₙ in fp32, one block after the other; (b, l, d) each."""
+    fused = torch.zeros_like(states[0], dtype=torch.float32)
+    for w, u in zip(weights, states, strict=True):
+        fused = torch.addcmul(fused, w, u.float())
+    return fused
+
+
+# Lets torch.export see through the result: its tensors are the outputs of the exported graph.
+torch.export.register_dataclass(Selection, serialized_type_name="s2sent.Selection")
+
+
+class Selector(nn.Module):
+    """Fuse the hidden states of a Transformer's blocks into one vector per sentence.
+
+    Args:
+        dim: The width of the hidden states, D.
+        config: The form of the selection; the paper's by default.
+
+    Example:
+        >>> import torch
+        >>> selector = Selector(dim=24, config=SelectionConfig(blocks=2, frequencies=4))
+        >>> states = [torch.randn(5, 7, 24), torch.randn(5, 7, 24)]
+        >>> out = selector(states, attention_mask=torch.ones(5, 7))
+        >>> out.embedding.shape, out.weights.shape, out.tokens().shape
+        (torch.Size([5, 24]), torch.Size([5, 2, 24]), torch.Size([5, 7, 24]))
+    """
+
+    def __init__(self, dim: int, config: SelectionConfig | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+        self.config = config = config or SelectionConfig()
+        if config.gated:
+            if config.reduction > dim:
+                raise ConfigError(
+                    f"reduction={config.reduction} leaves no bottleneck for {dim} features: it is at most {dim}."
+                )
+            width = dim // config.reduction
+            self.reduce = nn.Linear(dim, width, bias=False)  # W₁
+            self.expand = nn.Linear(width, config.branches * dim, bias=False)  # W₂⁽⁰⁾ … W₂⁽ᴺ⁻¹⁾, one below the other
+        if config.gate == "static" or config.prior == "last":
+            self.block_logits = nn.Parameter(torch.zeros(config.branches))
+
+        self.frequencies = low_frequencies(config.frequencies if config.squeeze == "dct" else 1, config.branches)
+        if len(self.frequencies) > dim:
+            raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
+        self.part_sizes = part_sizes(dim, len(self.frequencies))
+        # Kept as whole numbers: a model moved to half precision takes its float buffers along, and the basis is fp32.
+        block_index, token_index = torch.tensor(self.frequencies).T
+        token_frequencies, row = token_index.unique(return_inverse=True)  # sorted, so row 0 is frequency 0
+        parts = torch.tensor(self.part_sizes)
+        self.register_buffer("token_frequencies", token_frequencies, persistent=False)  # (k,)
+        self.register_buffer("feature_row", row.repeat_interleave(parts), persistent=False)  # (d,) its b, as a row of k
+        self.register_buffer(
+            "feature_block_index", block_index.repeat_interleave(parts), persistent=False
+        )  # (d,) its a
+        self.reset_parameters()
+
+    token_frequencies: Tensor
+    feature_row: Tensor
+    feature_block_index: Tensor
+
+    def reset_parameters(self) -> None:
+        """Start again as the config says: torch's own initialisation, then the prior."""
+        if self.config.gated:
+            self.reduce.reset_parameters()
+            self.expand.reset_parameters()
+        if self.config.gate == "static" or self.config.prior == "last":
+            nn.init.zeros_(self.block_logits)
+        if self.config.prior == "last":
+            if self.config.gated:
+                nn.init.zeros_(self.expand.weight)
+            if self.config.branches > 1:
+                odds = LAST_BLOCK_SHARE / (1 - LAST_BLOCK_SHARE) * (self.config.branches - 1)
+                nn.init.constant_(self.block_logits[-1:], math.log(odds))
+
+    def forward(
+        self,
+        hidden_states: Sequence[Tensor],
+        attention_mask: Tensor | None = None,
+        *,
+        pool: Tensor | None = None,
+        cu_seq_lens: Tensor | None = None,
+    ) -> Selection:
+        """Select and pool.
+
+        Args:
+            hidden_states: The N selected blocks, oldest first, each (b, l, d), or (1, Σ length, d) with `cu_seq_lens`.
+            attention_mask: (b, l): 1 for a real token. None: no padding.
+            pool: Token weights (b, l) of a linear pooling, such as one-hot [CLS]; by default the mean over the tokens.
+            cu_seq_lens: (b + 1,) cumulative lengths, for states flattened by unpadded attention.
+        """
+        states = self._checked(hidden_states)
+        if cu_seq_lens is not None:
+            layout = TokenLayout.flat(cu_seq_lens)
+        elif attention_mask is not None:
+            layout = TokenLayout.padded(attention_mask)
+        else:
+            layout = TokenLayout.padded(torch.ones(states[0].shape[:2], device=states[0].device))
+        # Autocast would redo the basis and the sums over tokens in half precision.
+        with torch.autocast(states[0].device.type, enabled=False):
+            basis = self.token_basis(layout, pool)
+            if self.config.per_token:
+                return self._select_per_token(states, basis)
+            out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
+            out._states, out._layout = states, layout
+        return out
+
+    def token_basis(self, layout: TokenLayout, pool: Tensor | None = None) -> TokenBasis:
+        """Return what `project`s a block's states: a row per token frequency, then one that pools, if not the mean."""
+        basis = TokenBasis.cosines(self.token_frequencies, layout)
+        return basis if pool is None else basis.with_row(pool)
+
+    def select(self, projections: Sequence[Tensor], basis: TokenBasis, dtype: torch.dtype) -> Selection:
+        """Select from blocks that were `project`ed (b, k, d) one by one, as a streamed encoder gives them."""
+        lengths = basis.layout.lengths
+        blocks = torch.stack(list(projections), dim=1)  # (b, n, k, d)
+        pooled = self._pooled(blocks, lengths)  # (b, n, d)
+        squeezed = blocks[:, :, : len(self.token_frequencies)]
+        if self.config.fusion != "stack":
+            squeezed = squeezed.mean(dim=1, keepdim=True)
+
+        weights = self.weigh(self.squeeze(squeezed, lengths))  # (b, n, d), or (b, 1, d) for a single branch
+        if self.config.fusion != "stack":
+            weights = (weights / len(projections)).expand(-1, len(projections), -1)
+        out = Selection((weights * pooled).sum(dim=1).to(dtype), weights)
+        out.projections = squeezed
+        return out
+
+    def _pooled(self, projections: Tensor, lengths: Tensor) -> Tensor:
+        """Frequency 0 sums the tokens, so the mean is at hand; another pooling has its own row, the last."""
+        if projections.shape[2] > len(self.token_frequencies):
+            return projections[:, :, -1]
+        return projections[:, :, 0] / lengths[:, None, None]
+
+    def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
+        """Frequency Selection: each part of the features with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
+        n_branches = projections.shape[1]
+        own_row = projections.gather(2, self.feature_row.expand(*projections.shape[:2], 1, -1))[:, :, 0]  # (b, n, d)
+        n = torch.arange(n_branches, device=projections.device)
+        block_basis = torch.cos(math.pi / n_branches * (n[:, None] + 0.5) * self.feature_block_index)  # (n, d)
+        f = (own_row * block_basis).sum(dim=1)  # (b, d)
+        match self.config.scale:
+            case "mean":
+                return f / (n_branches * lengths[:, None])
+            case "orthonormal":
+                not_zero = (self.feature_block_index > 0).int() + (self.token_frequencies[self.feature_row] > 0).int()
+                return f * torch.rsqrt(n_branches * lengths[:, None].float()) * torch.exp2(not_zero / 2)
+            case "sum":
+                return f
+
+    def weigh(self, f: Tensor) -> Tensor:
+        """Excite and select: the squeezed sentence f (…, d) → every branch's weights (…, n, d) in fp32."""
+        if self.config.gate == "none":
+            return f.new_ones(*f.shape[:-1], 1, self.dim)
+        if self.config.gate == "static":
+            weights = self.block_logits.float().softmax(dim=0)[:, None]  # (n, 1)
+            return weights.expand(*f.shape[:-1], -1, self.dim)
+        return self._choose(self.excite(f))
+
+    def excite(self, f: Tensor) -> Tensor:
+        """Excitation: s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d) in fp32."""
+        s: Tensor = self.reduce(f.to(self.reduce.weight.dtype))  # (…, d/r)
+        s = s.tanh() if self.config.activation == "tanh" else s.relu()
+        e: Tensor = self.expand(s).float().view(*f.shape[:-1], self.config.branches, self.dim)
+        return e.sigmoid() if self.config.gate == "sigmoid" else e
+
+    def _choose(self, e: Tensor) -> Tensor:
+        """Selection: softmax over the branches, per feature. One branch has nothing to compete with: e itself."""
+        if self.config.branches == 1:
+            return e
+        if self.config.prior == "last":
+            e = e + self.block_logits.float()[:, None]
+        return e.softmax(dim=-2)
+
+    def _select_per_token(self, states: Sequence[Tensor], basis: TokenBasis) -> Selection:
+        """Gate without Frequency Selection: every token of every branch is excited and weighed by itself."""
+        stack = self.config.fusion == "stack"
+        branches = states if stack else [torch.stack(list(states)).float().mean(dim=0)]
+        e = torch.stack([self.excite(u)[..., n, :] for n, u in enumerate(branches)], dim=-2)  # (b, l, n, d)
+        weights = self._choose(e)
+        if not stack:
+            weights = (weights / len(states)).expand(-1, -1, len(states), -1)
+        layout = basis.layout
+        tokens = basis.project(_fuse(states, weights.unbind(dim=-2)))[:, None]  # (b, 1, k, d)
+        over_tokens = basis.project(weights.flatten(-2))[:, 0] / layout.lengths[:, None]  # (b, n·d)
+        out = Selection(
+            embedding=self._pooled(tokens, layout.lengths)[:, 0].to(states[0].dtype),
+            weights=over_tokens.view(-1, *weights.shape[-2:]),
+        )
+        out._states, out._layout, out._token_weights = states, layout, weights
+        return out
+
+    def _checked(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:
+        expected = len(self.config.chosen)
+        given = list(hidden_states)[-1:] if self.config.fusion == "last" else list(hidden_states)
+        if len(given) != expected:
+            raise ConfigError(
+                f"{len(given)} hidden states were given, but the selection is over {expected} blocks. Give exactly "
+                "those, oldest first."
+            )
+        for n, states in enumerate(given):
+            if states.ndim != 3 or states.shape[-1] != self.dim or states.shape != given[0].shape:
+                raise ConfigError(
+                    f"Hidden states {n} have shape {tuple(states.shape)}; every block must have the same "
+                    f"(sentences, tokens, {self.dim})."
+                )
+        if given[0].shape[0] == 0 or given[0].shape[1] == 0:
+            raise ConfigError(
+                f"An empty batch: hidden states of shape {tuple(given[0].shape)}. Give at least one token."
+            )
+        return given
+
+    def extra_repr(self) -> str:
+        """Show what decides the selection."""
+        return f"dim={self.dim}, {', '.join(f'{k}={v}' for k, v in self.config.to_dict().items())}"
