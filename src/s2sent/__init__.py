@@ -1,3 +1,36 @@
-"""S²Sent."""
+"""S²Sent: sentence vectors that select, per feature, what each block of a Transformer knows.
+
+>>> import s2sent
+>>> model = s2sent.build("bert-base-uncased", blocks=3, frequencies=4)  # doctest: +SKIP
+>>> model.encode(["A sentence."]); model.save("out")                    # doctest: +SKIP
+>>> model = s2sent.load("out")                                          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s2sent.model.build import build
+    from s2sent.model.load import load
+    from s2sent.model.pooling import SelectivePooling
+    from s2sent.selection import SelectionConfig, Selector
 
 __version__ = "0.1.0"
+__all__ = ["SelectionConfig", "SelectivePooling", "Selector", "build", "load"]
+
+_HOME = {
+    "SelectionConfig": "s2sent.selection",
+    "SelectivePooling": "s2sent.model.pooling",
+    "Selector": "s2sent.selection",
+    "build": "s2sent.model.build",
+    "load": "s2sent.model.load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: `s2sent --help` and whoever needs one small part do not wait for torch.
+    if name not in _HOME:
+        raise AttributeError(f"module 's2sent' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,149 @@
+"""Put an encoder and a selector together."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
+
+from s2sent.errors import ConfigError, ModelError
+from s2sent.model.backbone import Backbone
+from s2sent.model.folder import check_backbone, is_sentence_model, locate
+from s2sent.model.load import load
+from s2sent.model.pooling import PoolingMode, SelectivePooling
+from s2sent.selection import SelectionConfig
+
+
+def build(
+    backbone: str | Path | SentenceTransformer,
+    *,
+    selection: SelectionConfig | None = None,
+    pooling: PoolingMode | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+    device: str | None = None,
+    hub: dict[str, Any] | None = None,
+    model_kwargs: dict[str, Any] | None = None,
+    **options: Any,
+) -> SentenceTransformer:
+    """Make a sentence encoder that selects from the backbone's blocks. The selector starts untrained.
+
+    Args:
+        backbone: A Transformer encoder: a folder, a name on the hub, or a sentence-transformers model (by folder, name
+            or in memory), whose `Pooling` is replaced and whose other modules stay.
+        selection: The form of the selection. Or give its options one by one: `blocks=3, frequencies=4, …`.
+        pooling: `mean`, `cls` or `mask`. By default what the given sentence-transformers model does, else `mean`.
+        normalize: Whether vectors have length 1. By default as the given model does, else not.
+        max_length: Longest text in tokens; the rest is cut. By default the backbone's own limit.
+        device: Where to run; by default the best there is.
+        hub: `token`, `revision`, `cache_folder`, `local_files_only` for a backbone from the hub.
+        model_kwargs: Passed on to the backbone's `from_pretrained`: `dtype`, `attn_implementation`, …
+        **options: Fields of `SelectionConfig`.
+
+    Example:
+        >>> model = build("bert-base-uncased", blocks=3, frequencies=4)     # doctest: +SKIP
+        >>> model.encode(["A sentence.", "Another."]).shape                 # doctest: +SKIP
+        (2, 768)
+    """
+    if selection is not None and options:
+        raise ConfigError(f"Give either selection=… or single options ({', '.join(options)}), not both.")
+    selection = selection or SelectionConfig.from_dict(options)
+
+    if not isinstance(backbone, SentenceTransformer):
+        backbone = _open(backbone, device, hub, model_kwargs)
+    modules = list(backbone)
+    encoder = modules[0]
+    place = next((i for i, module in enumerate(modules) if isinstance(module, Pooling | SelectivePooling)), None)
+    if not isinstance(encoder, Transformer) or place is None:
+        raise ModelError(
+            f"The given model is {' → '.join(type(module).__name__ for module in modules)}: a Transformer must come "
+            "first, and a Pooling that can be replaced after it."
+        )
+    modules[place] = SelectivePooling(
+        encoder.get_embedding_dimension(), selection, pooling=pooling or _pooling_of(modules[place])
+    )
+    if normalize is not None:
+        modules = [module for module in modules if not isinstance(module, Normalize)] + [Normalize()] * normalize
+    _set_max_length(encoder, max_length)
+    return SentenceTransformer(
+        modules=modules,
+        device=device or str(backbone.device),
+        prompts={name: prompt for name, prompt in backbone.prompts.items() if prompt is not None},
+        default_prompt_name=backbone.default_prompt_name,
+    )
+
+
+def _open(
+    name: str | Path, device: str | None, hub: dict[str, Any] | None, model_kwargs: dict[str, Any] | None
+) -> SentenceTransformer:
+    folder = locate(name, hub)
+    if is_sentence_model(folder):
+        return load(folder, device=device, model_kwargs=model_kwargs)
+    check_backbone(folder)
+    with _whole_encoder(folder):
+        encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs=model_kwargs)
+    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+
+
+def _pooling_of(module: nn.Module) -> PoolingMode:
+    if isinstance(module, SelectivePooling):
+        return module.pooling
+    mode = getattr(module, "pooling_mode", None)
+    if mode in ("mean", "cls"):
+        return cast(PoolingMode, mode)
+    raise ConfigError(
+        f"The given model pools with {mode!r}, which the selection cannot follow. Say pooling='mean' or 'cls'."
+    )
+
+
+def _set_max_length(encoder: Transformer, max_length: int | None) -> None:
+    limit = Backbone.of(encoder.auto_model).max_tokens
+    if max_length is None:
+        if limit is not None:
+            encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
+        return
+    special = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
+    if max_length <= special or (limit is not None and max_length > limit):
+        raise ConfigError(
+            f"max_length={max_length} is not legal: with {special} special tokens it is at least {special + 1}, and "
+            f"this backbone has {limit or 'unlimited'} positions."
+        )
+    encoder.max_seq_length = max_length
+
+
+@contextmanager
+def _whole_encoder(folder: Path) -> Iterator[None]:
+    """Turn transformers' load report into what matters here.
+
+    It warns of heads that a checkpoint has and an encoder does not use, or the other way round: nothing to tell a
+    user. But weights of the encoder itself that the checkpoint lacks would be random: that is an error.
+    """
+    missing: list[str] = []
+
+    def read(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if "LOAD REPORT" not in message:
+            return True
+        rows = re.findall(r"^(\S+)\s*\|\s*(\w+)\s*\|", message, flags=re.MULTILINE)
+        missing.extend(key for key, status in rows if status == "MISSING" and not key.startswith("pooler."))
+        return False
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(read)
+    try:
+        yield
+    finally:
+        logger.removeFilter(read)
+    if missing:
+        raise ModelError(
+            f"{folder} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. Its "
+            "config.json and its weights do not belong together."
+        )

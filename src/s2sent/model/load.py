@@ -1,0 +1,48 @@
+"""Load a saved model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from s2sent.model.folder import check_sentence_model, locate
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def load(
+    model: str | Path,
+    *,
+    device: str | None = None,
+    hub: dict[str, Any] | None = None,
+    model_kwargs: dict[str, Any] | None = None,
+) -> SentenceTransformer:
+    """Load a model that `model.save` wrote, or any other plain sentence-transformers model.
+
+    A folder is refused, with the file and the reason, if it names a class outside sentence-transformers and this
+    package, brings code of its own, has weights that are not safetensors, or is missing or cut short.
+
+    Args:
+        model: A folder, or a name on the hub.
+        device: Where to run; by default the best there is.
+        hub: `token`, `revision`, `cache_folder`, `local_files_only` for a model from the hub.
+        model_kwargs: Passed on to the backbone's `from_pretrained`: `dtype`, `attn_implementation`, …
+    """
+    folder = locate(model, hub)
+    check_sentence_model(folder)
+
+    from sentence_transformers import SentenceTransformer
+
+    untrusted = {"trust_remote_code": False}
+    return SentenceTransformer(
+        str(folder),
+        device=device,
+        local_files_only=True,
+        # The host asks for this before it imports any module that is not its own. The check above has seen to it
+        # that ours is the only such one; code for the encoder or the tokenizer stays forbidden.
+        trust_remote_code=True,
+        model_kwargs={**(model_kwargs or {}), **untrusted},
+        processor_kwargs=dict(untrusted),
+        config_kwargs=dict(untrusted),
+    )

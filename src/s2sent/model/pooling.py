@@ -1,0 +1,227 @@
+"""The selector as a module of sentence-transformers, in place of its `Pooling`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import torch
+from sentence_transformers.base import BaseModel
+from sentence_transformers.base.modules import Module, Transformer
+from torch import Tensor
+
+from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
+from s2sent.model.backbone import Backbone
+from s2sent.model.stream import STREAMED, BlockStream, Pass
+from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, TokenLayout
+
+PoolingMode = Literal["mean", "cls", "mask"]
+
+
+class Features(dict[str, Any]):
+    """The host's features, with the fused token vectors computed when somebody asks for them, and only then."""
+
+    def __init__(self, features: Mapping[str, Any], tokens: Callable[[], Tensor]) -> None:
+        super().__init__(features)
+        self._tokens = tokens
+
+    def __missing__(self, key: str) -> Tensor:
+        if key != "token_embeddings":
+            raise KeyError(key)
+        self[key] = value = self._tokens()
+        return value
+
+
+class SelectivePooling(Module):
+    """Pool a sentence from several blocks of the encoder, each feature from the blocks that know it best.
+
+    Goes behind the host's `Transformer`, in place of `Pooling`. `s2sent.build` puts the two together.
+
+    Args:
+        dim: The width of the encoder's hidden states.
+        selection: The form of the selection, or its options as a mapping.
+        pooling: How a sentence's tokens become one vector: `mean`, `cls` (the first token), or `mask` (the last
+            [MASK] token of the text, for prompts).
+
+    Relations:
+        - The host's `Pooling` reads the last block only.
+        - The host's `WeightedLayerPooling` learns one weight per block for all sentences and features; here that is
+          `SelectionConfig(gate="static")`.
+
+    Besides `sentence_embedding`, `encode(..., output_value=...)` gives `block_weights` (n, d), and `token_embeddings`,
+    the fused token vectors, which cost a second pass through the encoder.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer                                 # doctest: +SKIP
+        >>> from sentence_transformers.base.modules import Transformer                            # doctest: +SKIP
+        >>> encoder = Transformer("bert-base-uncased")                                            # doctest: +SKIP
+        >>> pooling = SelectivePooling(encoder.get_embedding_dimension(), {"blocks": 3})          # doctest: +SKIP
+        >>> model = SentenceTransformer(modules=[encoder, pooling])                               # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        selection: SelectionConfig | Mapping[str, Any] | None = None,
+        pooling: PoolingMode = "mean",
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        if pooling not in get_args(PoolingMode):
+            raise ConfigError(
+                f"pooling={pooling!r} is not known. Legal: {', '.join(map(repr, get_args(PoolingMode)))}."
+            )
+        if not isinstance(selection, SelectionConfig):
+            selection = SelectionConfig.from_dict(selection or {})
+        self.selector = Selector(dim, selection)
+        self.pooling: PoolingMode = pooling
+        self._mask_token_id: int | None = None
+        self._special_tokens = 0
+        self._backbone: Backbone | None = None
+        self._stream: BlockStream | None = None
+        self._encoder: list[Transformer] = []  # in a list, so that the encoder's parameters do not count as ours
+
+    @property
+    def selection(self) -> SelectionConfig:
+        """The form of the selection."""
+        return self.selector.config
+
+    def get_embedding_dimension(self) -> int:
+        """Return the width of the sentence vectors."""
+        return self.selector.dim
+
+    def on_model_ready(self, model: BaseModel) -> None:
+        """Get to know the encoder in front: called by the host when the model is put together or loaded."""
+        encoder = model[0]
+        if not isinstance(encoder, Transformer):
+            raise ModelError(f"SelectivePooling reads a Transformer's blocks, but the first module is {type(encoder)}.")
+        if encoder.backend != "torch":
+            raise ModelError(
+                f"backend={encoder.backend!r} computes the encoder's last block only, and there is nothing to select "
+                "from. Load the model with backend='torch'."
+            )
+        if encoder.get_embedding_dimension() != self.selector.dim:
+            raise ConfigError(
+                f"The selector is made for {self.selector.dim} features, but the encoder has "
+                f"{encoder.get_embedding_dimension()}. Make it with dim={encoder.get_embedding_dimension()}."
+            )
+        if self.pooling == "mask" and getattr(encoder.tokenizer, "mask_token_id", None) is None:
+            raise ConfigError("pooling='mask' needs a tokenizer with a mask token, and this one has none. Use 'mean'.")
+        self._backbone = Backbone.of(encoder.auto_model)
+        self._backbone.indices(self.selection)  # raises if the blocks are not there
+        self._mask_token_id = getattr(encoder.tokenizer, "mask_token_id", None)
+        self._special_tokens = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
+        self._encoder = [encoder]
+        encoder.auto_model.config.output_hidden_states = True
+        if self._stream is not None:
+            self._stream.detach()
+        streams = BlockStream.serves(self, self._backbone)
+        self._stream = BlockStream(encoder, self, self._backbone) if streams else None
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Fuse and pool the encoder's blocks into `sentence_embedding`."""
+        del kwargs
+        streamed: Pass | None = features.pop(STREAMED, None)
+        features.pop("token_embeddings", None)  # the last block's: nobody behind the selection may take them for fused
+        if streamed is not None:
+            self._check_text(streamed.basis.layout)
+            out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype or torch.float32)
+            inputs = dict(features)
+            tokens: Callable[[], Tensor] = lambda: self._select(self._encoder[0].forward(inputs)).tokens()  # noqa: E731
+        else:
+            out = self._select(features)
+            tokens = out.tokens
+        features["sentence_embedding"] = out.embedding
+        features["block_weights"] = out.weights
+        return Features(features, tokens)
+
+    def _select(self, features: Mapping[str, Any]) -> Selection:
+        hidden_states = features.get("all_layer_embeddings")
+        if hidden_states is None:
+            raise ModelError(
+                "The encoder gave no hidden states, so there are no blocks to select from. Set "
+                "output_hidden_states=True in its config, or put the model together with s2sent.build, which does."
+            )
+        states = self._chosen_of(hidden_states)
+        layout = _layout_of(features)
+        if layout is None:
+            layout = TokenLayout.padded(torch.ones(states[0].shape[:2], device=states[0].device))
+        self._check_text(layout)
+        out: Selection = self.selector(
+            states,
+            attention_mask=layout.mask if layout.sentence is None else None,
+            pool=self._pool_weights(features, layout),
+            cu_seq_lens=features.get("cu_seq_lens_q"),
+        )
+        return out
+
+    def _chosen_of(self, hidden_states: tuple[Tensor, ...]) -> list[Tensor]:
+        if self._backbone is not None:
+            return self._backbone.choose(hidden_states, self._backbone.indices(self.selection))
+        # Appended to a model by hand, behind the host's back: count from the hidden states, no norm is known.
+        plain = Backbone("the encoder", len(hidden_states) - 1, None, None)
+        return plain.choose(hidden_states, plain.indices(self.selection))
+
+    def token_basis(self, features: Mapping[str, Any]) -> TokenBasis | None:
+        """Return the sums over the tokens that the selection wants of every chosen block; None without a mask."""
+        layout = _layout_of(features)
+        return None if layout is None else self.selector.token_basis(layout, self._pool_weights(features, layout))
+
+    def _pool_weights(self, features: Mapping[str, Any], layout: TokenLayout) -> Tensor | None:
+        match self.pooling:
+            case "mean":
+                return None
+            case "cls":
+                return layout.first_token()
+            case "mask":
+                is_mask = (features["input_ids"] == self._mask_token_id) & layout.mask
+                last = torch.where(is_mask, layout.position, -1)
+                if layout.sentence is None:
+                    place = last.amax(dim=1)
+                else:
+                    place = torch.full_like(layout.lengths, -1).scatter_reduce(0, layout.sentence, last[0], "amax")
+                _refuse(place < 0, "has no mask token, and pooling='mask' takes its vector. Put one into the text.")
+                return (layout.mask & (layout.position == layout.of_token(place))).float()
+
+    def _check_text(self, layout: TokenLayout) -> None:
+        if layout.mask.numel() == 0:
+            raise DataError("An empty batch: there is no sentence to encode. Give at least one.")
+        _refuse(
+            layout.lengths <= self._special_tokens,
+            "has no text, only special tokens, and nothing to select from. Leave empty sentences out.",
+        )
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return everything that decides a vector, for the module's config.json."""
+        return {"dim": self.selector.dim, "pooling": self.pooling, "selection": self.selection.to_dict()}
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write config.json and model.safetensors (never a pickle, whatever `safe_serialization` says)."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path, safe_serialization=True)
+
+    @classmethod
+    def load(  # type: ignore[override]
+        cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any
+    ) -> Self:
+        """Read the module from a model folder or hub repository; called by the host."""
+        hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
+        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
+        try:
+            module = cls(**config)
+        except (S2SentError, TypeError) as error:
+            raise ModelError(f"{Path(model_name_or_path, subfolder, cls.config_file_name)}: {error}") from error
+        cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=module, **hub)
+        return module
+
+
+def _layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
+    if "cu_seq_lens_q" in features:
+        return TokenLayout.flat(features["cu_seq_lens_q"])
+    return TokenLayout.padded(features["attention_mask"]) if "attention_mask" in features else None
+
+
+def _refuse(bad: Tensor, what: str) -> None:
+    """Raise for the first sentence that is `bad` (b,); not while a compiler reads along, which sees no values."""
+    if not torch.compiler.is_compiling() and bool(bad.any()):
+        raise DataError(f"A sentence (number {int(bad.nonzero()[0]) + 1} in a batch of {len(bad)}) {what}")
