@@ -127,15 +127,16 @@ class SelectivePooling(Module):
             self._check_text(streamed.basis.layout)
             out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype or torch.float32)
             inputs = dict(features)
-            tokens: Callable[[], Tensor] = lambda: self._select(self._encoder[0].forward(inputs)).tokens()  # noqa: E731
+            tokens: Callable[[], Tensor] = lambda: self.select(self._encoder[0].forward(inputs)).tokens()  # noqa: E731
         else:
-            out = self._select(features)
+            out = self.select(features)
             tokens = out.tokens
         features["sentence_embedding"] = out.embedding
         features["block_weights"] = out.weights
         return Features(features, tokens)
 
-    def _select(self, features: Mapping[str, Any]) -> Selection:
+    def select(self, features: Mapping[str, Any]) -> Selection:
+        """Select from features that have the encoder's hidden states: what `forward` does, with all there is to see."""
         hidden_states = features.get("all_layer_embeddings")
         if hidden_states is None:
             raise ModelError(
@@ -143,7 +144,7 @@ class SelectivePooling(Module):
                 "output_hidden_states=True in its config, or put the model together with s2sent.build, which does."
             )
         states = self._chosen_of(hidden_states)
-        layout = _layout_of(features)
+        layout = layout_of(features)
         if layout is None:
             layout = TokenLayout.padded(torch.ones(states[0].shape[:2], device=states[0].device))
         self._check_text(layout)
@@ -164,7 +165,7 @@ class SelectivePooling(Module):
 
     def token_basis(self, features: Mapping[str, Any]) -> TokenBasis | None:
         """Return the sums over the tokens that the selection wants of every chosen block; None without a mask."""
-        layout = _layout_of(features)
+        layout = layout_of(features)
         return None if layout is None else self.selector.token_basis(layout, self._pool_weights(features, layout))
 
     def _pool_weights(self, features: Mapping[str, Any], layout: TokenLayout) -> Tensor | None:
@@ -215,7 +216,8 @@ class SelectivePooling(Module):
         return module
 
 
-def _layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
+def layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
+    """Read off the host's features where the real tokens are; None if they do not say."""
     if "cu_seq_lens_q" in features:
         return TokenLayout.flat(features["cu_seq_lens_q"])
     return TokenLayout.padded(features["attention_mask"]) if "attention_mask" in features else None

@@ -1,0 +1,54 @@
+"""The command line: one command, `s2sent`, with a verb for each thing the package does."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+import s2sent
+from s2sent.cli.encode import encode
+from s2sent.cli.inspect import inspect
+from s2sent.cli.screen import errors
+from s2sent.errors import S2SentError
+
+app = typer.Typer(
+    name="s2sent",
+    help="Sentence vectors that select, per feature, what each block of a Transformer knows.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(inspect)
+app.command()(encode)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(s2sent.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command line. A mistake of the user's is said in a line, without a traceback."""
+    try:
+        app()
+    except S2SentError as error:
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("[bold red]interrupted[/]")
+        sys.exit(130)

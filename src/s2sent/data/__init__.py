@@ -1,0 +1,1 @@
+"""Readers that check what they read."""

@@ -1,0 +1,36 @@
+"""Figures without a screen: made in memory, written to a file whose ending decides the format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2sent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of so many inches."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("Figures need matplotlib, which is not installed: pip install 's2sent[plot]'.") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def check_figure_path(path: Path) -> None:
+    """Raise unless a figure can be written there, before anything long is computed for it."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"{path} does not end in a format for figures. Legal: {', '.join(FORMATS)}.")
+    if not path.parent.is_dir():
+        raise ConfigError(f"The folder {path.parent} does not exist. Make it first, or choose another.")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure."""
+    check_figure_path(path)
+    figure.savefig(path, dpi=160)

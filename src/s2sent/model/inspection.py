@@ -1,0 +1,85 @@
+"""Look inside a selector: which blocks it takes from, for which features, and what its squeeze sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.util import batch_to_device
+from torch import Tensor
+
+from s2sent.errors import DataError, ModelError
+from s2sent.model.backbone import Backbone
+from s2sent.model.pooling import SelectivePooling, layout_of
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a selector did with some sentences.
+
+    Attributes:
+        sentences: The sentences, s of them.
+        blocks: The numbers of the n chosen blocks, counted from 1.
+        frequencies: The m chosen frequencies (a, b) over (block, token).
+        part_sizes: How many features each frequency has.
+        shares: (s, n) the share of every block in every sentence: its weight, averaged over the features.
+        part_shares: (n, m) the share of every block in each part of the features, averaged over the sentences.
+        spectrum: (n, m) how strongly every block speaks at each frequency: the root mean square, over sentences and
+            features, of what it adds to the squeeze. None for the token gate, which does not squeeze.
+    """
+
+    sentences: tuple[str, ...]
+    blocks: tuple[int, ...]
+    frequencies: tuple[tuple[int, int], ...]
+    part_sizes: tuple[int, ...]
+    shares: Tensor
+    part_shares: Tensor
+    spectrum: Tensor | None
+
+
+def inspect(model: SentenceTransformer, sentences: Sequence[str]) -> Inspection:
+    """Run the model on a few sentences and return what its selector did."""
+    if not sentences:
+        raise DataError("There is no sentence to inspect. Give at least one.")
+    encoder, pooling = model[0], next((module for module in model if isinstance(module, SelectivePooling)), None)
+    if not isinstance(encoder, Transformer) or pooling is None:
+        raise ModelError(
+            f"This model ({' → '.join(type(module).__name__ for module in model)}) has no selector to look into. "
+            "s2sent.build gives it one."
+        )
+    selector = pooling.selector
+    model.eval()
+    with torch.inference_mode():
+        features = batch_to_device(model.preprocess(list(sentences)), model.device)
+        # Called past its hooks, the encoder returns hidden states instead of streaming.
+        selected = pooling.select(encoder.forward(features))
+    weights = selected.weights.float().cpu()  # (s, n, d)
+    parts = torch.split(weights.mean(dim=0), list(selector.part_sizes), dim=-1)
+    return Inspection(
+        sentences=tuple(sentences),
+        blocks=Backbone.of(encoder.auto_model).indices(pooling.selection),
+        frequencies=selector.frequencies,
+        part_sizes=selector.part_sizes,
+        shares=weights.mean(dim=-1),
+        part_shares=torch.stack([part.mean(dim=-1) for part in parts], dim=-1),
+        spectrum=None if selected.projections is None else _spectrum(pooling, selected.projections, features),
+    )
+
+
+def _spectrum(pooling: SelectivePooling, projections: Tensor, features: dict[str, Tensor]) -> Tensor:
+    """(s, n, k, d) sums over tokens → (n, m) root mean squares of the blocks' terms of the squeeze, per token."""
+    token_frequencies = pooling.selector.token_frequencies.tolist()
+    branches = projections.shape[1]
+    layout = layout_of(features)
+    assert layout is not None, "the host's preprocess gives an attention mask"
+    per_token = projections / layout.lengths[:, None, None, None]
+    strength = per_token.square().mean(dim=(0, 3)).sqrt().cpu()  # (n, k)
+    columns = []
+    for a, b in pooling.selector.frequencies:
+        block_basis = torch.tensor([abs(math.cos(math.pi * a * (n + 0.5) / branches)) for n in range(branches)])
+        columns.append(block_basis * strength[:, token_frequencies.index(b)])
+    return torch.stack(columns, dim=-1)
