@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from s2sent.figures import new_figure
 from s2sent.model.inspection import Inspection
@@ -11,6 +13,7 @@ from s2sent.model.inspection import Inspection
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 
 def draw(inspection: Inspection) -> Figure:
@@ -21,7 +24,7 @@ def draw(inspection: Inspection) -> Figure:
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _draw_shares(axes[0], inspection)
     if inspection.spectrum is not None:
-        _draw_spectrum(axes[1], inspection)
+        _draw_spectrum(axes[1], inspection, inspection.spectrum)
     count = len(inspection.sentences)
     figure.suptitle(f"What the selector takes from each block ({count} sentence{'s' * (count > 1)})", fontsize=11)
     return figure
@@ -32,46 +35,47 @@ def _draw_shares(axes: Axes, inspection: Inspection) -> None:
     # Colour is the distance from equal shares, so that white means "no preference" in every picture.
     equal = float(shares.sum(dim=0).mean()) / len(inspection.blocks)
     span = max(5.0, float((shares - equal).abs().max()))
-    axes.imshow(shares.numpy(), cmap="RdBu_r", vmin=equal - span, vmax=equal + span, aspect="auto", origin="lower")
-    for n, row in enumerate(shares.tolist()):
-        for m, share in enumerate(row):
-            strong = abs(share - equal) > 0.6 * span
-            axes.text(m, n, f"{share:.1f}", ha="center", va="center", color="white" if strong else "black", fontsize=9)
+    image = axes.imshow(shares.numpy(), cmap="RdBu_r", vmin=equal - span, vmax=equal + span, **_MAP)
+    _write_values(axes, image, shares, "{:.1f}")
     ends = list(accumulate(inspection.part_sizes))
     ranges = [f"{end - size}–{end - 1}" for size, end in zip(inspection.part_sizes, ends, strict=True)]
     labels = [f"({a},{b})\n{features}" for (a, b), features in zip(inspection.frequencies, ranges, strict=True)]
-    axes.set_xticks(range(len(labels)), labels, fontsize=8)
-    axes.set_yticks(range(len(inspection.blocks)), [_name(block) for block in inspection.blocks])
+    _label(axes, labels, [_name(block) for block in inspection.blocks])
     axes.set_xlabel("group of features: its frequency (block, token) and range")
     axes.set_title("share of each block, %", fontsize=10)
+
+
+def _draw_spectrum(axes: Axes, inspection: Inspection, spectrum: Tensor) -> None:
+    # A block adds nothing at a frequency whose basis is zero there (an odd one, in the middle): that stays blank.
+    strength = spectrum.masked_fill(spectrum < 1e-6 * spectrum.max(), float("nan"))
+    image = axes.imshow(strength.numpy(), cmap="viridis", norm="log", **_MAP)
+    _write_values(axes, image, strength, "{:.2f}")
+    fused_first = len(spectrum) < len(inspection.blocks)
+    names = ["all, averaged"] if fused_first else [_name(block) for block in inspection.blocks]
+    _label(axes, [f"({a},{b})" for a, b in inspection.frequencies], names)
+    axes.set_xlabel("frequency (block, token)")
+    axes.set_title("spectrum of each block: what the squeeze sees (rms per token)", fontsize=10)
+
+
+_MAP: dict[str, Any] = {"aspect": "auto", "origin": "lower"}
+
+
+def _write_values(axes: Axes, image: AxesImage, values: Tensor, form: str) -> None:
+    for n, row in enumerate(values.tolist()):
+        for m, value in enumerate(row):
+            if value == value:  # not blank
+                red, green, blue, _ = image.cmap(image.norm(value))
+                dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+                ink = "white" if dark else "black"
+                axes.text(m, n, form.format(value), ha="center", va="center", color=ink, fontsize=9)
+
+
+def _label(axes: Axes, columns: list[str], rows: list[str]) -> None:
+    axes.set_xticks(range(len(columns)), columns, fontsize=8)
+    axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
 
-def _draw_spectrum(axes: Axes, inspection: Inspection) -> None:
-    assert inspection.spectrum is not None
-    places = range(len(inspection.frequencies))
-    # A block adds nothing at a frequency whose basis is zero there (an odd one, in the middle): a gap, not a plunge.
-    floor = 1e-6 * float(inspection.spectrum.max())
-    rows = inspection.spectrum.tolist()
-    names = [_name(block) for block in inspection.blocks] if len(rows) > 1 else ["all blocks, fused first"]
-    for n, (name, row) in enumerate(zip(names, rows, strict=True)):
-        colour = 0.15 + 0.7 * n / max(1, len(rows) - 1)
-        values = [value if value > floor else float("nan") for value in row]
-        axes.plot(places, values, marker="o", markersize=4, linewidth=1.2, color=_ink(colour), label=name)
-    axes.set_yscale("log")
-    axes.set_xticks(places, [f"({a},{b})" for a, b in inspection.frequencies], fontsize=8)
-    axes.set_xlabel("frequency (block, token)")
-    axes.set_title("strength of each block in the squeeze (rms per token)", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-
-
 def _name(block: int) -> str:
     return f"block {block}" if block else "embeddings"
-
-
-def _ink(value: float) -> tuple[float, float, float, float]:
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](value)
