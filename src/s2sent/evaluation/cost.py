@@ -1,0 +1,83 @@
+"""What a selector costs: parameters, latency, memory."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Return the number of parameters of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def interleaved_seconds(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Time several runs side by side, every one once a round, so that what disturbs the machine disturbs all of them.
+
+    Every other round goes backwards, so that none always has the same neighbour before it.
+
+    Args:
+        runs: What to time, by name. Each is run once before, untimed.
+        rounds: How often.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for number in range(rounds):
+        for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
+            start = time.perf_counter()
+            runs[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def paired_ratios(seconds: Sequence[float], base_seconds: Sequence[float]) -> list[float]:
+    """Return the ratio to the base, round by round."""
+    return [own / base for own, base in zip(seconds, base_seconds, strict=True)]
+
+
+class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the memory of the tensors that are made while it is on, from birth to death."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = self.peak = 0
+        self._watched: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._watch(leaf.untyped_storage())
+        return out
+
+    def _watch(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage.data_ptr(), storage.nbytes()
+        if key in self._watched or size == 0:
+            return
+
+        def died(_: Any) -> None:
+            self.live -= size
+            del self._watched[key]
+
+        self._watched[key] = weakref.ref(storage, died)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+
+
+def peak_memory(run: Callable[[], Any]) -> int:
+    """Return how many bytes of new tensors are alive at the same time, at most, during `run`.
+
+    Counts tensors, not the scratch space inside one operation. Repeatable to the byte, unlike a process's size.
+    """
+    tracker = _LiveBytes()
+    with tracker:
+        run()
+    return tracker.peak
