@@ -24,7 +24,7 @@ BackboneOf = Callable[[str], Path]
 
 @pytest.fixture(autouse=True)
 def _no_pass_of_another_test() -> None:
-    stream._running.set(None)
+    stream._running.set(())
 
 
 @pytest.fixture
@@ -104,7 +104,9 @@ def test_an_encoder_that_fails_midway_leaves_nothing_behind(
     with pytest.raises(error, match="in the middle"):
         model.encode(SENTENCES[:2])
     handle.remove()
-    assert stream._running.get() is None
+    if error is RuntimeError:  # torch calls no hook on Ctrl-C: an open pass stays, and must do no harm
+        assert stream._running.get() == ()
+    model[0].forward(model.preprocess(SENTENCES[3:7]))
     np.testing.assert_allclose(with_gradients(model, SENTENCES), before, rtol=1e-5, atol=1e-5)
     assert np.array_equal(model.encode(SENTENCES), before)
 
@@ -125,9 +127,9 @@ def test_training_after_an_interrupted_encode_sees_its_own_batch(model: Sentence
 
 def test_nothing_is_left_after_encoding(model: SentenceTransformer) -> None:
     model.encode(SENTENCES)
-    assert stream._running.get() is None
+    assert stream._running.get() == ()
     with_gradients(model, SENTENCES)
-    assert stream._running.get() is None
+    assert stream._running.get() == ()
 
 
 def test_the_encoder_alone_runs_as_ever(model: SentenceTransformer) -> None:
@@ -137,7 +139,7 @@ def test_the_encoder_alone_runs_as_ever(model: SentenceTransformer) -> None:
     with torch.no_grad():
         out = model[0].auto_model(**{key: inputs[key] for key in keys})
     assert len(out.hidden_states) == DEPTH + 1
-    assert stream._running.get() is None
+    assert stream._running.get() == ()
 
 
 def test_putting_the_modules_together_again_does_not_stack_hooks(model: SentenceTransformer) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from s2sent.errors import ModelError
 from s2sent.model.folder import check_sentence_model, locate
 
 if TYPE_CHECKING:
@@ -35,14 +40,45 @@ def load(
     from sentence_transformers import SentenceTransformer
 
     untrusted = {"trust_remote_code": False}
-    return SentenceTransformer(
-        str(folder),
-        device=device,
-        local_files_only=True,
-        # The host asks for this before it imports any module that is not its own. The check above has seen to it
-        # that ours is the only such one; code for the encoder or the tokenizer stays forbidden.
-        trust_remote_code=True,
-        model_kwargs={**(model_kwargs or {}), **untrusted},
-        processor_kwargs=dict(untrusted),
-        config_kwargs=dict(untrusted),
-    )
+    with whole_encoder(folder):
+        return SentenceTransformer(
+            str(folder),
+            device=device,
+            local_files_only=True,
+            # The host asks for this before it imports any module that is not its own. The check above has seen to it
+            # that ours is the only such one; code for the encoder or the tokenizer stays forbidden.
+            trust_remote_code=True,
+            model_kwargs={**(model_kwargs or {}), **untrusted},
+            processor_kwargs=dict(untrusted),
+            config_kwargs=dict(untrusted),
+        )
+
+
+@contextmanager
+def whole_encoder(folder: Path) -> Iterator[None]:
+    """Turn transformers' load report into what matters here.
+
+    It warns of heads that a checkpoint has and an encoder does not use, or the other way round: nothing to tell a
+    user. But weights of the encoder itself that the checkpoint lacks would be random: that is an error.
+    """
+    missing: list[str] = []
+
+    def read(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if "LOAD REPORT" not in message:
+            return True
+        rows = re.findall(r"^(\S+)\s*\|\s*(\w+)\s*\|", message, flags=re.MULTILINE)
+        missing.extend(key for key, status in rows if status == "MISSING" and not key.startswith("pooler."))
+        return False
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(read)
+    try:
+        yield
+    finally:
+        logger.removeFilter(read)
+    if missing:
+        raise ModelError(
+            f"{folder} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. Its "
+            "config.json and its weights do not belong together."
+        )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from s2sent.errors import ConfigError
 from s2sent.selection.config import SelectionConfig
 from s2sent.selection.frequencies import low_frequencies, part_sizes
-from s2sent.selection.tokens import TokenBasis, TokenLayout
+from s2sent.selection.tokens import TokenBasis, TokenLayout, full_precision
 
 LAST_BLOCK_SHARE = 0.99
 """The weight that `prior="last"` gives the last block before training."""
@@ -146,20 +146,13 @@ class Selector(nn.Module):
             pool: Token weights (b, l) of a linear pooling, such as one-hot [CLS]; by default the mean over the tokens.
             cu_seq_lens: (b + 1,) cumulative lengths, for states flattened by unpadded attention.
         """
-        states = self._checked(hidden_states)
-        if cu_seq_lens is not None:
-            layout = TokenLayout.flat(cu_seq_lens)
-        elif attention_mask is not None:
-            layout = TokenLayout.padded(attention_mask)
-        else:
-            layout = TokenLayout.padded(torch.ones(states[0].shape[:2], device=states[0].device))
-        # Autocast would redo the basis and the sums over tokens in half precision.
-        with torch.autocast(states[0].device.type, enabled=False):
-            basis = self.token_basis(layout, pool)
-            if self.config.per_token:
-                return self._select_per_token(states, basis)
-            out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
-            out._states, out._layout = states, layout
+        states = self._checked_states(hidden_states)
+        layout = self._checked_layout(states[0], attention_mask, cu_seq_lens)
+        basis = self.token_basis(layout, pool)
+        if self.config.per_token:
+            return self._select_per_token(states, basis)
+        out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
+        out._states, out._layout = states, layout
         return out
 
     def token_basis(self, layout: TokenLayout, pool: Tensor | None = None) -> TokenBasis:
@@ -175,7 +168,9 @@ class Selector(nn.Module):
         if self.config.fusion != "stack":
             squeezed = squeezed.mean(dim=1, keepdim=True)
 
-        weights = self.weigh(self.squeeze(squeezed, lengths)) if self.config.gated else self.fixed_weights(len(lengths))
+        weights = (
+            self.weigh(self.squeeze(squeezed, lengths)) if self.config.gated else self.fixed_weights(lengths.shape[0])
+        )
         if self.config.fusion != "stack":
             weights = (weights / len(projections)).expand(-1, len(projections), -1)
         row, divisor = self._pooling_row(blocks, lengths)
@@ -221,9 +216,10 @@ class Selector(nn.Module):
 
     def excite(self, f: Tensor) -> Tensor:
         """Excitation: s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d) in fp32."""
-        s: Tensor = self.reduce(f.to(self.reduce.weight.dtype))  # (…, d/r)
-        s = s.tanh() if self.config.activation == "tanh" else s.relu()
-        e: Tensor = self.expand(s).float().view(*f.shape[:-1], self.config.branches, self.dim)
+        with full_precision(f):
+            s: Tensor = self.reduce(f.to(self.reduce.weight.dtype))  # (…, d/r)
+            s = s.tanh() if self.config.activation == "tanh" else s.relu()
+            e: Tensor = self.expand(s).float().view(*f.shape[:-1], self.config.branches, self.dim)
         return e.sigmoid() if self.config.gate == "sigmoid" else e
 
     def _choose(self, e: Tensor) -> Tensor:
@@ -252,7 +248,7 @@ class Selector(nn.Module):
         out._states, out._layout, out._token_weights = states, layout, weights
         return out
 
-    def _checked(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _checked_states(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:
         expected = len(self.config.chosen)
         given = list(hidden_states)[-1:] if self.config.fusion == "last" else list(hidden_states)
         if len(given) != expected:
@@ -271,6 +267,32 @@ class Selector(nn.Module):
                 f"An empty batch: hidden states of shape {tuple(given[0].shape)}. Give at least one token."
             )
         return given
+
+    @staticmethod
+    def _checked_layout(states: Tensor, attention_mask: Tensor | None, cu_seq_lens: Tensor | None) -> TokenLayout:
+        shape = tuple(states.shape[:2])
+        if cu_seq_lens is not None:
+            # What follows reads values, which a compiler cannot; shapes it can.
+            fits = torch.compiler.is_compiling() or (len(cu_seq_lens) > 1 and int(cu_seq_lens[-1]) == shape[1])
+            if shape[0] != 1 or not fits:
+                raise ConfigError(
+                    f"cu_seq_lens are the cumulative lengths (0, …, Σ) of states (1, Σ, d); the states are {shape} and "
+                    f"the last entry is {int(cu_seq_lens[-1]) if len(cu_seq_lens) else 'missing'}."
+                )
+            layout = TokenLayout.flat(cu_seq_lens)
+        elif attention_mask is None:
+            layout = TokenLayout.padded(torch.ones(shape, device=states.device))
+        elif tuple(attention_mask.shape) != shape:
+            raise ConfigError(
+                f"The attention mask has shape {tuple(attention_mask.shape)}, the hidden states {shape}: one entry is "
+                "needed for each token."
+            )
+        else:
+            layout = TokenLayout.padded(attention_mask)
+        if not torch.compiler.is_compiling() and bool((layout.lengths < 1).any()):
+            sentence = int((layout.lengths < 1).nonzero()[0])
+            raise ConfigError(f"Sentence {sentence} of the batch has no tokens: its attention mask is all zero.")
+        return layout
 
     def extra_repr(self) -> str:
         """Show what decides the selection."""
