@@ -167,7 +167,7 @@ class SelectivePooling(Module):
         return plain.choose(hidden_states, plain.indices(self.selection))
 
     def token_basis(self, features: Mapping[str, Any]) -> TokenBasis | None:
-        """Check the batch, and return the sums over tokens that every chosen block is asked for; None without a mask."""
+        """Check the batch, and return the sums over tokens that every chosen block is asked for; None: no mask."""
         layout = layout_of(features)
         if layout is None:
             return None
