@@ -12,8 +12,7 @@ from torch import nn
 
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.backbone import Backbone
-from s2sent.model.folder import check_backbone, is_sentence_model, locate
-from s2sent.model.load import load, whole_encoder
+from s2sent.model.load import open_encoder
 from s2sent.model.pooling import PoolingMode, SelectivePooling
 from s2sent.selection import SelectionConfig
 
@@ -54,7 +53,7 @@ def build(
     selection = selection or SelectionConfig.from_dict(options)
 
     if not isinstance(backbone, SentenceTransformer):
-        backbone = _open(backbone, device, hub, model_kwargs)
+        backbone = open_encoder(backbone, device=device, hub=hub, model_kwargs=model_kwargs)
     modules = list(backbone)
     encoder = modules[0]
     place = next((i for i, module in enumerate(modules) if isinstance(module, Pooling | SelectivePooling)), None)
@@ -80,18 +79,6 @@ def build(
         similarity_fn_name=backbone.similarity_fn_name,
         truncate_dim=backbone.truncate_dim,
     )
-
-
-def _open(
-    name: str | Path, device: str | None, hub: dict[str, Any] | None, model_kwargs: dict[str, Any] | None
-) -> SentenceTransformer:
-    folder = locate(name, hub)
-    if is_sentence_model(folder):
-        return load(folder, device=device, model_kwargs=model_kwargs)
-    check_backbone(folder)
-    with whole_encoder(folder):
-        encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs=model_kwargs)
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
 
 
 def _pooling_of(module: nn.Module) -> PoolingMode:
