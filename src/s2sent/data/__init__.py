@@ -1,0 +1,1 @@
+"""Corpora, sentence pairs and SentEval folders: readers that check what they read."""

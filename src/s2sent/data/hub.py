@@ -74,7 +74,9 @@ def read_raw_sts(task: str) -> STSTask:
         raise _unreachable(repository, error) from error
     missing = {"sentence1", "sentence2", "score"} - set(table.column_names)
     if missing:
-        raise DataError(f"{repository} has no column {', '.join(sorted(missing))}; it has {', '.join(table.column_names)}.")
+        raise DataError(
+            f"{repository} has no column {', '.join(sorted(missing))}; it has {', '.join(table.column_names)}."
+        )
     gold = np.array(table["score"], dtype=np.float64)
     if not ((gold >= 0) & (gold <= 5)).all():
         raise DataError(f"{repository}: gold scores outside 0 to 5, or missing.")

@@ -95,7 +95,9 @@ def read_sts(folder: Path, task: str) -> STSTask:
         lines = read_lines(folder / "SICK" / "SICK_test_annotated.txt", hint=HOW_TO_GET)
         subsets = (read_table(lines, task, columns=(1, 2), gold=3, width=5, header=True, lowest=1.0),)
     else:
-        raise ConfigError(f"{task!r} is no STS task; there are {', '.join([*SUBSETS, 'STS-B', 'STS-B-dev', 'SICK-R'])}.")
+        raise ConfigError(
+            f"{task!r} is no STS task; there are {', '.join([*SUBSETS, 'STS-B', 'STS-B-dev', 'SICK-R'])}."
+        )
     return describe(task, subsets, Text.FILE, str(folder), notes)
 
 

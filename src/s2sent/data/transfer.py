@@ -89,7 +89,9 @@ def in_order(first: list[str], labels: list[int], second: list[str] | None = Non
     """Sort as SentEval does: by number of words (of both sentences), then class; equals stay as they came."""
 
     def key(index: int) -> tuple[int, ...]:
-        lengths = (len(first[index].split()),) if second is None else (len(first[index].split()), len(second[index].split()))
+        lengths = (
+            (len(first[index].split()),) if second is None else (len(first[index].split()), len(second[index].split()))
+        )
         return (*lengths, labels[index])
 
     order = sorted(range(len(first)), key=key)

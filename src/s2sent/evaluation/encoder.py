@@ -50,10 +50,13 @@ def as_encoder(model: Any, name: str | None = None, batch_size: int = BATCH_SIZE
     if isinstance(model, str | Path):
         return _from_path(str(model), name, batch_size)
     if callable(getattr(model, "encode", None)) and hasattr(model, "state_dict"):
-        title = name or getattr(getattr(model, "model_card_data", None), "model_name", None) or type(model).__name__
+        title = str(
+            name or getattr(getattr(model, "model_card_data", None), "model_name", None) or type(model).__name__
+        )
         return Encoder(title, _host_encode(model, batch_size), fingerprint_model(model))
     if callable(model):
-        return Encoder(name or getattr(model, "__name__", type(model).__name__), model, getattr(model, "fingerprint", None))
+        title = name or str(getattr(model, "__name__", type(model).__name__))
+        return Encoder(title, model, getattr(model, "fingerprint", None))
     raise ModelError(
         f"{model!r} cannot encode sentences: give a model folder, a hub id, a SentenceTransformer or a function that "
         "takes a list of sentences and returns one vector each."
@@ -84,10 +87,10 @@ def load_model(path: str) -> "SentenceTransformer":
     Raises:
         ModelError: it cannot be loaded; the message says why.
     """
-    load = getattr(importlib.import_module("s2sent"), "load", None)
-    if load is None:
-        from sentence_transformers import SentenceTransformer as load  # noqa: N813  (both are "path in, model out")
     try:
+        load = getattr(importlib.import_module("s2sent"), "load", None)
+        if load is None:
+            load = importlib.import_module("sentence_transformers").SentenceTransformer
         model: SentenceTransformer = load(path)
     except ModelError:
         raise
@@ -151,14 +154,18 @@ class Vectors:
         values = np.asarray(output, dtype=np.float32)
         name = self.encoder.name
         if values.ndim != 2 or len(values) != len(sentences) or values.shape[1] == 0:
-            raise ModelError(f"{name} gave an array of shape {values.shape} for {len(sentences)} sentences; one row each is needed.")
+            raise ModelError(
+                f"{name} gave an array of shape {values.shape} for {len(sentences)} sentences; one row each is needed."
+            )
         if self._blocks and values.shape[1] != self._blocks[0].shape[1]:
-            raise ModelError(f"{name} gave vectors of {values.shape[1]} features after others of {self._blocks[0].shape[1]}.")
+            raise ModelError(
+                f"{name} gave vectors of {values.shape[1]} features after others of {self._blocks[0].shape[1]}."
+            )
         bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(bad):
             # SentEval turns these into 0 and goes on; the score is then a number without a meaning.
             raise ModelError(
-                f"{name} gave NaN or infinity for {len(bad)} of {len(sentences)} sentences, the first {sentences[bad[0]]!r}. "
+                f"{name} gave NaN or infinity for {len(bad)} of {len(sentences)} sentences: {sentences[bad[0]]!r}. "
                 "No score is computed from such vectors; look for overflow in half precision or a broken checkpoint."
             )
         return values

@@ -45,10 +45,14 @@ def fingerprint_model(model: Any) -> str:
     for module in model.modules():
         settings = {key: getattr(module, key, None) for key in getattr(module, "config_keys", ())}
         digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-        config = getattr(module, "config", None)
-        if hasattr(config, "to_json_string"):
-            digest.update(config.to_json_string().encode())
-    prompts = (getattr(model, "prompts", None), getattr(model, "default_prompt_name", None), getattr(model, "truncate_dim", None))
+        to_json = getattr(getattr(module, "config", None), "to_json_string", None)
+        if to_json is not None:
+            digest.update(to_json().encode())
+    prompts = (
+        getattr(model, "prompts", None),
+        getattr(model, "default_prompt_name", None),
+        getattr(model, "truncate_dim", None),
+    )
     digest.update(repr((prompts, model.get_max_seq_length())).encode())
     backend = getattr(getattr(model, "tokenizer", None), "backend_tokenizer", None)
     if backend is not None:

@@ -142,9 +142,7 @@ def train_probes(
     cohorts: dict[tuple[int, int], list[int]] = {}
     for index, (fit, order) in enumerate(zip(fits, orders, strict=True)):
         cohorts.setdefault((math.ceil(len(order.train) / config.batch_size), len(fit.regs)), []).append(index)
-    chunks = [
-        members[start : start + CHUNK] for members in cohorts.values() for start in range(0, len(members), CHUNK)
-    ]
+    chunks = [members[start : start + CHUNK] for members in cohorts.values() for start in range(0, len(members), CHUNK)]
     results: dict[int, Fitted] = {}
 
     def run(members: list[int]) -> list[Fitted]:
@@ -248,9 +246,7 @@ class _Cohort:
         self.running = np.ones((f, r), dtype=bool)
         self.epochs = np.zeros((f, r), dtype=np.int64)
         self.one_hot = torch.eye(k)[self.labels]  # (rows, k)
-        self.passes = {
-            order.stream: _passes(order.stream, len(order.train), config.seed) for order in orders
-        }
+        self.passes = {order.stream: _passes(order.stream, len(order.train), config.seed) for order in orders}
 
     def run(self) -> list[Fitted]:
         epoch = 0

@@ -34,7 +34,7 @@ class TaskResult:
 
     task: str
     scores: dict[str, float]
-    """All times 100. STS: ``all``, ``mean``, ``wmean``, ``pearson``; transfer: ``accuracy``, ``dev`` and for MRPC ``f1``."""
+    """All times 100. STS: ``all``, ``mean``, ``wmean``, ``pearson``; transfer: ``accuracy``, ``dev``, ``f1`` (MRPC)."""
     samples: int
     """Scored pairs (STS) or tested sentences (transfer)."""
     details: dict[str, Any] = field(default_factory=dict)

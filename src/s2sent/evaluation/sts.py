@@ -28,7 +28,10 @@ def spearman(similarity: FloatArray, gold: FloatArray, where: str) -> float:
     """Spearman times 100; an error where it is not defined, instead of a NaN that turns into 0 further on."""
     if len(gold) < 2:
         raise ModelError(f"{where}: a correlation needs at least two pairs.")
-    for values, what in ((similarity, "the model gives every pair the same similarity"), (gold, "every gold score is the same")):
+    for values, what in (
+        (similarity, "the model gives every pair the same similarity"),
+        (gold, "every gold score is the same"),
+    ):
         if np.ptp(values) == 0:
             raise ModelError(f"{where}: {what} ({values[0]:g}), so there is no correlation. Is the encoder constant?")
     return 100 * float(spearmanr(similarity, gold).statistic)
@@ -45,7 +48,9 @@ def score_sts(task: STSTask, vectors: Vectors) -> TaskResult:
         where = task.name if len(task.subsets) == 1 else f"{task.name} {subset.name}"
         similarity, undefined = cosine(vectors[subset.first], vectors[subset.second])
         if undefined:
-            notes.append(f"{where}: {counted(undefined, 'pair')} with a zero vector, similarity taken as 0 as SentEval does")
+            notes.append(
+                f"{where}: {counted(undefined, 'pair')} with a zero vector, similarity taken as 0 as SentEval does"
+            )
         similarities.append(similarity)
         subsets[subset.name] = {"spearman": spearman(similarity, subset.gold, where), "pairs": len(subset)}
     similarity = np.concatenate(similarities)

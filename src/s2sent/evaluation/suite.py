@@ -82,7 +82,11 @@ def evaluate(
     # One pass over the sentences of all STS tasks, then one over what transfer adds: the quick suite is safe on disk
     # before the slow one begins.
     for kind in (STSTask, TransferTask):
-        missing = [(task, key) for task, key in zip(loaded, keys, strict=True) if isinstance(task, kind) and results[task.name] is None]
+        missing = [
+            (task, key)
+            for task, key in zip(loaded, keys, strict=True)
+            if isinstance(task, kind) and results[task.name] is None
+        ]
         sentences = [sentence for task, _ in missing for sentence in task.sentences()]
         count = len(vectors.missing(sentences))
         if count:

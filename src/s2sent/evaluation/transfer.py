@@ -49,7 +49,7 @@ Outcome = tuple[dict[str, float], NDArray[np.bool_], dict[str, object]]
 
 
 def _nested(task: TransferTask, values: dict[str, NDArray[np.float32]], config: ProbeConfig) -> Outcome:
-    """Ten folds to test; within each, ten folds for every regulariser; 410 fits, of which 400 do not wait for others."""
+    """Ten folds to test; within each, ten folds for every regulariser: 410 fits, and 400 of them wait for no other."""
     features, labels = Features(values["train"]), task.splits["train"].labels
     outer = list(_folds(labels, config, task.name))
     fits = [
@@ -126,7 +126,8 @@ def _choose(fitted: list[Fitted], config: ProbeConfig) -> tuple[float, float]:
 
 def _folds(labels: NDArray[np.int64], config: ProbeConfig, task: str) -> Iterator[tuple[Rows, Rows]]:
     """Stratified folds, shuffled with SentEval's seed: (training rows, held-out rows)."""
-    from sklearn.model_selection import StratifiedKFold  # comes with sentence-transformers; slow to import
+    # comes with sentence-transformers; slow to import
+    from sklearn.model_selection import StratifiedKFold  # type: ignore[import-untyped]
 
     classes, counts = np.unique(labels, return_counts=True)
     if counts.min() < config.kfold:
@@ -135,4 +136,6 @@ def _folds(labels: NDArray[np.int64], config: ProbeConfig, task: str) -> Iterato
         )
     if len(labels) * config.validation_split < 1:
         raise DataError(f"{task}: {len(labels)} samples are too few to hold {config.validation_split:.0%} of them out.")
-    yield from StratifiedKFold(config.kfold, shuffle=True, random_state=config.seed).split(np.zeros(len(labels)), labels)
+    yield from StratifiedKFold(config.kfold, shuffle=True, random_state=config.seed).split(
+        np.zeros(len(labels)), labels
+    )

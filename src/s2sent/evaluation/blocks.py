@@ -1,0 +1,84 @@
+"""Which block knows what: STS scores of every block of a backbone, mean-pooled, before any selector or head."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sent.data.sts import STSTask
+from s2sent.errors import ModelError
+from s2sent.evaluation.encoder import BATCH_SIZE, Encoder, Vectors
+from s2sent.evaluation.result import TaskResult
+from s2sent.evaluation.sts import score_sts
+
+
+def score_blocks(
+    model: Any, tasks: list[STSTask], progress: Callable[[int], None] | None = None
+) -> dict[str, list[TaskResult]]:
+    """STS results by block: ``embeddings`` (what enters the first block), ``block 1``, ... ``block L``.
+
+    All blocks come from one pass over the sentences. The states are taken as they are: in a pre-norm backbone
+    (ModernBERT, Qwen3) only the last one went through the final norm.
+
+    Raises:
+        ModelError: the model's first module is no Transformer that gives hidden states.
+    """
+    states = block_states(model)
+    shape: list[int] = []
+
+    def encode(sentences: list[str]) -> NDArray[np.float32]:
+        found = states(sentences)  # (b, n, d)
+        shape[:] = found.shape[1:]
+        return found.reshape(len(found), -1)
+
+    vectors = Vectors(Encoder("blocks", encode))
+    vectors.add([sentence for task in tasks for sentence in task.sentences()], progress)
+    blocks, dim = shape
+    return {
+        "embeddings" if block == 0 else f"block {block}": [
+            score_sts(task, _Slice(vectors, slice(block * dim, (block + 1) * dim))) for task in tasks
+        ]
+        for block in range(blocks)
+    }
+
+
+class _Slice(Vectors):
+    """The vectors of one block, out of those of all blocks side by side."""
+
+    def __init__(self, vectors: Vectors, columns: slice) -> None:
+        super().__init__(vectors.encoder)
+        self.vectors, self.columns = vectors, columns
+
+    def __getitem__(self, sentences: Any) -> NDArray[np.float32]:
+        return self.vectors[sentences][:, self.columns]
+
+
+def block_states(model: Any, batch_size: int = BATCH_SIZE) -> Callable[[list[str]], NDArray[np.float32]]:
+    """A function from sentences to the mean over tokens of every hidden state, (b, n, d), embeddings first."""
+    import torch
+
+    backbone = getattr(model[0], "auto_model", None)
+    if backbone is None:
+        raise ModelError(f"{type(model[0]).__name__} is no Transformer with blocks to look into.")
+
+    def states(sentences: list[str]) -> NDArray[np.float32]:
+        parts = []
+        for start in range(0, len(sentences), batch_size):
+            features = model.preprocess(sentences[start : start + batch_size])
+            inputs = {
+                key: features[key].to(model.device)
+                for key in ("input_ids", "attention_mask", "token_type_ids")
+                if key in features
+            }
+            with torch.inference_mode():
+                hidden = backbone(**inputs, output_hidden_states=True).hidden_states
+            if hidden is None:
+                raise ModelError(f"{type(backbone).__name__} gives no hidden states.")
+            mask = inputs["attention_mask"].unsqueeze(-1).to(hidden[0].dtype)  # (b, l, 1)
+            means = [(state * mask).sum(1) / mask.sum(1) for state in hidden]
+            parts.append(torch.stack(means, dim=1).float().cpu().numpy())
+        return np.concatenate(parts)
+
+    model.eval()
+    return states
