@@ -23,6 +23,7 @@ OFFICIAL_COUNTS: dict[str, tuple[int, ...]] = {
     "STS16": (1186,),
     "STS-B": (1379,),
     "STS-B-dev": (1500,),
+    "STS-B-train": (5749,),
     "SICK-R": (4927,),
     "MR": (10662,),
     "CR": (3775,),

@@ -81,11 +81,13 @@ class Report:
 
         An average is the mean of the seven scores *as printed*, rounded again, which is how papers compute it.
         """
-        table = {result.task: result.headline(self.aggregation) for result in self.results}
-        found = dict(table)
-        for name, tasks in (("STS avg", STS_TASKS), ("Transfer avg", TRANSFER_TASKS)):
-            if all(task in found for task in tasks):
-                table[name] = round(sum(found[task] for task in tasks) / len(tasks), 2)
+        found = {result.task: result.headline(self.aggregation) for result in self.results}
+        table = {}
+        for task, score in found.items():
+            table[task] = score
+            for name, tasks in (("STS avg", STS_TASKS), ("Transfer avg", TRANSFER_TASKS)):
+                if task == tasks[-1] and all(one in found for one in tasks):
+                    table[name] = round(sum(found[one] for one in tasks) / len(tasks), 2)
         return table
 
     @property
