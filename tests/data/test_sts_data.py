@@ -54,7 +54,7 @@ def test_sick_scores_start_at_one(folder: Path) -> None:
     name = "SICK/SICK_test_annotated.txt"
     lines = (folder / name).read_text().splitlines()
     put(folder, name, [*lines, "9\ta b\tc d\t0.5\tNEUTRAL"])
-    with pytest.raises(DataError, match="line 14: the gold score 0.5 is outside 1 to 5"):
+    with pytest.raises(DataError, match=r"line 14: the gold score 0\.5 is outside 1 to 5"):
         read_sts(folder, "SICK-R")
 
 

@@ -90,6 +90,9 @@ def test_a_difference_is_found_where_there_is_one_and_only_there() -> None:
     good, bad = gold + random.normal(size=500), gold + 3 * random.normal(size=500)
     assert bootstrap_spearman(good, gold, bad).interval().p < 0.01
     assert bootstrap_spearman(good, gold, good).interval().p == 1.0
+    accuracy = bootstrap_mean(random.random(500) < 0.6, resamples=4000)
+    expected = 100 * np.sqrt(0.6 * 0.4 / 500)  # the standard error of a share
+    assert accuracy.drawn.std() == pytest.approx(expected, rel=0.1)
     same = bootstrap_mean(random.random(500) < 0.5, random.random(500) < 0.5).interval()
     assert same.low < 0 < same.high
 

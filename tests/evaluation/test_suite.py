@@ -1,5 +1,6 @@
 """Encode once, keep what is finished, never serve what is stale."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -41,9 +42,7 @@ def test_each_sentence_is_encoded_once_across_tasks_longest_first(folder: Path, 
     evaluate(encoder, "all", data=folder, probes=QUICK, cache=tmp_path / "cache")
     assert len(encoder.asked) == len(set(encoder.asked)) > 500
     lengths = [len(text) for text in encoder.asked]
-    assert (
-        sum(a < b for a, b in zip(lengths, lengths[1:], strict=False)) <= 1
-    )  # two passes: STS, then what transfer adds
+    assert sum(a < b for a, b in itertools.pairwise(lengths)) <= 1  # two passes: STS, then what transfer adds
 
 
 def test_a_second_run_encodes_nothing_and_says_the_same(folder: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Interval:
     low: float
     high: float
     p: float
-    """Two-sided: twice the part of the resamples on the far side of zero. Of use for a difference, not for a score."""
+    """Two-sided, that the value is not 0: of use for a difference, not for a score."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,14 @@ class Resampled:
     drawn: Floats
 
     def interval(self, level: float = 0.95) -> Interval:
-        """The percentile interval, and a p that is never 0, for the data at hand count as one more resample."""
+        """The percentile interval, and a p from the normal law with the spread of the resamples.
+
+        Counting resamples on the far side of zero instead would give no p below 2 / resamples, and a table with many
+        comparisons could then never have a significant one, however large the difference.
+        """
         low, high = np.quantile(self.drawn, [(1 - level) / 2, (1 + level) / 2])
-        side = min(int((self.drawn <= 0).sum()), int((self.drawn >= 0).sum()))
-        p = min(1.0, 2 * (side + 1) / (len(self.drawn) + 1))
+        spread = float(self.drawn.std())
+        p = 2 * float(stats.norm.sf(abs(self.value) / spread)) if spread else float(self.value == 0)
         return Interval(self.value, float(low), float(high), p)
 
 
