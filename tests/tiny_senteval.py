@@ -7,29 +7,7 @@ import numpy as np
 
 from s2sent.data.sts import SUBSETS
 
-WORDS = [
-    "a",
-    "man",
-    "woman",
-    "dog",
-    "cat",
-    "plays",
-    "guitar",
-    "slowly",
-    "in",
-    "the",
-    "park",
-    "while",
-    "it",
-    "rains",
-    ",",
-    "and",
-    "nobody",
-    "listens",
-    "to",
-    "them",
-    "today",
-]
+WORDS = "a man woman dog cat plays guitar slowly in the park while it rains , and nobody listens".split(" ")  # noqa: SIM905
 FILES = {
     "MR": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
     "CR": ("CR/custrev.pos", "CR/custrev.neg"),

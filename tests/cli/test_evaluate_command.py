@@ -47,8 +47,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in (1, 2, 10):
         torch.manual_seed(seed)
         config = BertConfig(
-            vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-            initializer_range=0.3,
+            vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=16, initializer_range=0.3,
         )  # fmt: skip
         BertModel(config).save_pretrained(root / "plain")
         fast.save_pretrained(root / "plain")

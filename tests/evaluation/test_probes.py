@@ -41,12 +41,18 @@ def test_every_fit_of_a_ragged_batch_is_the_plain_fit(config: ProbeConfig, plain
             torch.testing.assert_close(weight[:, 20], probe.model.bias.detach(), atol=2e-4, rtol=1e-3)
 
 
-def test_results_do_not_depend_on_who_else_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chunk", [1, 5, 24])
+def test_results_do_not_depend_on_who_else_is_trained(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     x, y = blobs(300, 8, 2)
     fits = [Fit(np.arange(start, start + 200), (1e-4, 1e-2), dev=np.arange(100)) for start in range(0, 100, 9)]
-    together = train_probes(Features(x), y, 2, fits)
-    monkeypatch.setattr(probes, "CHUNK", 1)
     alone = [train_probes(Features(x), y, 2, [fit])[0] for fit in fits]
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(probes, "CHUNK", chunk)
+    torch.set_num_threads(4)  # as many workers, who share torch's random stream
+    try:
+        together = train_probes(Features(x), y, 2, fits)
+    finally:
+        torch.set_num_threads(threads)
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_array_equal(one.accuracy, other.accuracy)
         np.testing.assert_array_equal(one.epochs, other.epochs)

@@ -31,6 +31,14 @@ class Text(StrEnum):
     FILE = "file"
     RAW = "raw"
 
+    @classmethod
+    def of(cls, value: str) -> "Text":
+        """The member of this name, or an error that lists them."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigError(f"text must be one of {', '.join(cls)}, not {value!r}.") from None
+
 
 @dataclass(frozen=True)
 class Pairs:

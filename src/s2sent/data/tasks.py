@@ -63,10 +63,7 @@ class Source:
     text: Text = Text.FILE
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "text", Text(self.text))
-        except ValueError:
-            raise ConfigError(f"text must be one of {', '.join(Text)}, not {self.text!r}.") from None
+        object.__setattr__(self, "text", Text.of(self.text))
 
     def read(self, task: str) -> STSTask | TransferTask:
         """Read one task.

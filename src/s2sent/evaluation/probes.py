@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -142,12 +142,14 @@ def train_probes(
     cohorts: dict[tuple[int, int], list[int]] = {}
     for index, (fit, order) in enumerate(zip(fits, orders, strict=True)):
         cohorts.setdefault((math.ceil(len(order.train) / config.batch_size), len(fit.regs)), []).append(index)
-    chunks = [members[start : start + CHUNK] for members in cohorts.values() for start in range(0, len(members), CHUNK)]
+    chunks = [members[i : i + CHUNK] for members in cohorts.values() for i in range(0, len(members), CHUNK)]
     results: dict[int, Fitted] = {}
+    # Every classifier starts from the same weights. Drawn here, for torch's random stream is one for all threads.
+    start = initial_weight(features.dim, features.matrix.shape[1], classes, config.seed)
 
     def run(members: list[int]) -> list[Fitted]:
         order, regs = [orders[index] for index in members], [fits[index].regs for index in members]
-        return _Cohort(features, labels, classes, order, regs, config).run()
+        return _Cohort(features, labels, start, order, regs, config).run()
 
     with _one_thread_each() as threads, ThreadPoolExecutor(threads) as pool:
         for members, fitted in zip(chunks, pool.map(run, chunks), strict=True):
@@ -206,8 +208,9 @@ class _State:
     """(f,) which fit of the cohort."""
     weight: Tensor
     """(f, r, k, d)"""
-    moments: list[Tensor] = field(default_factory=list)
-    decay: Tensor = field(default_factory=lambda: torch.zeros(0))
+    moments: list[Tensor]
+    """Adam's two, RMSprop's one; each (f, r, k, d)"""
+    decay: Tensor
     """(f, r, 1, 1) the regulariser: L2 in the gradient, as torch's ``weight_decay``, not AdamW's."""
 
     def keep(self, active: Tensor) -> None:
@@ -222,16 +225,13 @@ class _Cohort:
         self,
         features: Features,
         labels: NDArray[np.int64],
-        classes: int,
+        start: Tensor,
         orders: list[_Order],
         regs: list[tuple[float, ...]],
         config: ProbeConfig,
     ) -> None:
-        self.features, self.orders, self.config = features, orders, config
-        self.labels = torch.from_numpy(labels)
-        self.numpy_labels = labels
-        f, r, k, d = len(orders), len(regs[0]), classes, features.matrix.shape[1]
-        start = initial_weight(features.dim, d, classes, config.seed)
+        self.features, self.labels, self.orders, self.config = features, labels, orders, config
+        f, r, (k, d) = len(orders), len(regs[0]), start.shape
         self.state = _State(
             member=torch.arange(f),
             weight=start.expand(f, r, k, d).clone(),
@@ -245,7 +245,7 @@ class _Cohort:
         self.misses = np.zeros((f, r), dtype=np.int64)
         self.running = np.ones((f, r), dtype=bool)
         self.epochs = np.zeros((f, r), dtype=np.int64)
-        self.one_hot = torch.eye(k)[self.labels]  # (rows, k)
+        self.one_hot = torch.eye(k)[torch.from_numpy(labels)]  # (rows, k)
         self.passes = {order.stream: _passes(order.stream, len(order.train), config.seed) for order in orders}
 
     def run(self) -> list[Fitted]:
@@ -317,7 +317,7 @@ class _Cohort:
         stay = []
         for index, member in enumerate(self.state.member.tolist()):
             dev = self.orders[member].dev
-            correct = self.features.predict(self.state.weight[index], dev) == self.numpy_labels[dev]  # (r, rows)
+            correct = self.features.predict(self.state.weight[index], dev) == self.labels[dev]  # (r, rows)
             accuracy = correct.sum(-1) / max(len(dev), 1)
             for reg in np.flatnonzero(self.running[member]):
                 self.epochs[member, reg] = epoch

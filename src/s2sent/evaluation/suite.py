@@ -69,7 +69,7 @@ def evaluate(
         78.87
     """
     listener = listener or Listener()
-    source = Source(data, Text(text) if text in list(Text) else text)  # type: ignore[arg-type]  # Source says what is wrong
+    source = Source(data, Text.of(text))
     config = probe_config(probes)
     chosen = Aggregation.of(aggregation)
     names = task_names(tasks)
