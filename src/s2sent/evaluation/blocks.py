@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from s2sent.data.sts import STSTask
 from s2sent.errors import ModelError
-from s2sent.evaluation.encoder import BATCH_SIZE, Encoder, Vectors
+from s2sent.evaluation.encoder import Encoder, Vectors, batch_size_for
 from s2sent.evaluation.result import TaskResult
 from s2sent.evaluation.sts import score_sts
 
@@ -54,7 +54,7 @@ class _Slice(Vectors):
         return self.vectors[sentences][:, self.columns]
 
 
-def block_states(model: Any, batch_size: int = BATCH_SIZE) -> Callable[[list[str]], NDArray[np.float32]]:
+def block_states(model: Any) -> Callable[[list[str]], NDArray[np.float32]]:
     """A function from sentences to the mean over tokens of every hidden state, (b, n, d), embeddings first."""
     import torch
 
@@ -64,6 +64,7 @@ def block_states(model: Any, batch_size: int = BATCH_SIZE) -> Callable[[list[str
 
     def states(sentences: list[str]) -> NDArray[np.float32]:
         parts = []
+        batch_size = batch_size_for(sentences)
         for start in range(0, len(sentences), batch_size):
             features = model.preprocess(sentences[start : start + batch_size])
             inputs = {
