@@ -41,7 +41,8 @@ def test_a_failed_run_leaves_what_was_there(bert: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
 
 
-@pytest.mark.parametrize(("name", "message"), [("out.csv", r"Legal: \.npy"), ("none/out.npy", "does not exist")])
+@pytest.mark.parametrize(("name", "message"), [("out.csv", r"Legal: \.npy"), ("file/out.npy", "cannot be written")])
 def test_a_place_that_cannot_be_written_is_said_at_once(bert: Path, tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DataError, match=message):
         encode_file(s2sent.build(bert, device="cpu"), ["x"], tmp_path / name)
