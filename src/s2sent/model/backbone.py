@@ -6,22 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from s2sent.errors import ConfigError, ModelError
 from s2sent.selection import SelectionConfig
-
-# Pre-norm models add up a residual stream and normalise it once, after the last block, so that only the last of
-# their hidden states is on the scale that the model means. This is where they keep that norm.
-_FINAL_NORMS = (
-    "final_norm",
-    "norm",
-    "ln_f",
-    "final_layer_norm",
-    "encoder.final_layer_norm",
-    "decoder.final_layer_norm",
-)
 
 
 @dataclass(frozen=True)
@@ -47,21 +37,18 @@ class Backbone:
     def of(cls, model: PreTrainedModel) -> Backbone:
         """Look at a model."""
         config = model.config.get_text_config()
-        depth: int = config.num_hidden_layers
-        blocks: tuple[nn.Module, ...] | None
-        if config.model_type == "albert":  # one block, or a few, that run again and again
-            depth *= config.inner_group_num
-            encoder: Any = model.encoder
-            groups = encoder.albert_layer_groups
-            runs = [groups[i * len(groups) // config.num_hidden_layers] for i in range(config.num_hidden_layers)]
-            blocks = tuple(layer for group in runs for layer in group.albert_layers)
-        elif getattr(config, "conv_kernel_size", 0):  # DeBERTa-v2: a convolution is added to the first block's output
-            blocks = None
-        else:
-            stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
-            blocks = tuple(stacks[0]) if len(stacks) == 1 else None
         name = f"{type(model).__name__} {config.name_or_path}".strip()
-        return cls(name, depth, _final_norm(model), blocks, _max_tokens(model))
+        blocks = _blocks(model)
+        depth = len(blocks) if blocks else config.num_hidden_layers
+        if blocks is None:
+            return cls(name, depth, None, None, max_tokens(model))
+        inputs, outputs, last = _run(model, blocks)
+        # Whether a hidden state is what its block returns: DeBERTa-v2 may add a convolution to the first one's, and
+        # Longformer pads inside.
+        plain = len(outputs) == depth and all(map(_same, outputs[:-1], inputs[1:])) and outputs[-1].shape == last.shape
+        return cls(
+            name, depth, _final_norm(model, name, outputs[-1], last), blocks if plain else None, max_tokens(model)
+        )
 
     def indices(self, selection: SelectionConfig) -> tuple[int, ...]:
         """Find the chosen blocks among the hidden states: 0 is the embedding output, `depth` the last block."""
@@ -109,12 +96,77 @@ class Backbone:
         return chosen
 
 
-def _final_norm(model: PreTrainedModel) -> nn.Module | None:
-    modules = dict(model.named_modules())
-    return next((modules[name] for name in _FINAL_NORMS if name in modules), None)
+def _blocks(model: PreTrainedModel) -> tuple[nn.Module, ...] | None:
+    """The blocks in the order they run."""
+    config = model.config.get_text_config()
+    depth = config.num_hidden_layers
+    if config.model_type == "albert":  # one block, or a few, that run again and again
+        encoder: Any = model.encoder
+        groups = encoder.albert_layer_groups
+        runs = [groups[i * len(groups) // depth] for i in range(depth)]
+        return tuple(layer for group in runs for layer in group.albert_layers)
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
+    return tuple(stacks[0]) if len(stacks) == 1 else None
 
 
-def _max_tokens(model: PreTrainedModel) -> int | None:
+def _run(model: PreTrainedModel, blocks: Sequence[nn.Module]) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Run three tokens through the model: every block's input and output, and what comes out in the end.
+
+    Rather than asking for hidden states, which leaves hooks on the model that cannot be pickled.
+    """
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+
+    def watch(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        inputs.append(args[0] if args else kwargs["hidden_states"])
+        outputs.append(output[0] if isinstance(output, tuple) else output)
+
+    handles = [block.register_forward_hook(watch, with_kwargs=True) for block in dict.fromkeys(blocks)]
+    training = [(module, module.training) for module in model.modules()]
+    padding = getattr(model.config.get_text_config(), "pad_token_id", None)
+    ids = torch.tensor([[i for i in range(4) if i != padding][:3]], device=model.device)
+    try:
+        model.train(False)
+        with torch.inference_mode():
+            last = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=False)[0]
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in training:
+            module.training = mode
+    return inputs, outputs, last
+
+
+def _final_norm(model: PreTrainedModel, name: str, raw: Tensor, last: Tensor) -> nn.Module | None:
+    """Find what a pre-norm model does to its last block's states.
+
+    Such a model adds up a residual stream and normalises it once, at the end, so that only the last of its hidden
+    states is on the scale that the model means.
+    """
+    if raw.shape != last.shape or _same(raw, last):
+        return None
+    with torch.inference_mode():
+        for module in model.modules():
+            if "norm" in type(module).__name__.lower() and not list(module.children()):
+                try:
+                    normed = module(raw)
+                except (RuntimeError, TypeError):  # a norm of another width, or with other arguments
+                    continue
+                if isinstance(normed, Tensor) and _same(normed, last):
+                    return module
+    raise ModelError(
+        f"{name} does something to its last block's states that is not one of its norms, so the states of its other "
+        "blocks cannot be brought to the same scale. This backbone cannot be used."
+    )
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    tolerance = 1e-4 if a.dtype == torch.float32 else 2e-2
+    return a.shape == b.shape and torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance)
+
+
+def max_tokens(model: PreTrainedModel) -> int | None:
+    """Return the longest text that a model has positions for; None if there is no limit."""
     positions: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if positions is None or positions < 1:
         return None

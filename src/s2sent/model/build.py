@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from s2sent.errors import ConfigError, ModelError
-from s2sent.model.backbone import Backbone
+from s2sent.model.backbone import max_tokens
 from s2sent.model.load import open_encoder
 from s2sent.model.pooling import PoolingMode, SelectivePooling
 from s2sent.selection import SelectionConfig
@@ -33,7 +33,8 @@ def build(
 
     Args:
         backbone: A Transformer encoder: a folder, a name on the hub, or a sentence-transformers model (by folder, name
-            or in memory), whose `Pooling` is replaced and whose other modules stay.
+            or in memory), whose `Pooling` is replaced and whose other modules stay. A model in memory shares its
+            encoder with the new one: training or cutting (`max_length`) the one changes the other.
         selection: The form of the selection. Or give its options one by one: `blocks=3, frequencies=4, …`.
         pooling: `mean`, `cls` or `mask`. By default what the given sentence-transformers model does, else `mean`.
         normalize: Whether vectors have length 1. By default as the given model does, else not.
@@ -52,6 +53,8 @@ def build(
         raise ConfigError(f"Give either selection=… or single options ({', '.join(options)}), not both.")
     selection = selection or SelectionConfig.from_dict(options)
 
+    if isinstance(backbone, SentenceTransformer) and (hub or model_kwargs):
+        raise ConfigError("hub and model_kwargs are for a backbone that is yet to be loaded; this model is in memory.")
     if not isinstance(backbone, SentenceTransformer):
         backbone = open_encoder(backbone, device=device, hub=hub, model_kwargs=model_kwargs)
     modules = list(backbone)
@@ -84,6 +87,8 @@ def build(
 def _pooling_of(module: nn.Module) -> PoolingMode:
     if isinstance(module, SelectivePooling):
         return module.pooling
+    if not getattr(module, "include_prompt", True):
+        raise ConfigError("The given model leaves the prompt out of its pooling, which the selection does not.")
     mode = getattr(module, "pooling_mode", None)
     if mode in ("mean", "cls"):
         return cast(PoolingMode, mode)
@@ -93,7 +98,7 @@ def _pooling_of(module: nn.Module) -> PoolingMode:
 
 
 def _set_max_length(encoder: Transformer, max_length: int | None) -> None:
-    limit = Backbone.of(encoder.auto_model).max_tokens
+    limit = max_tokens(encoder.auto_model)
     if max_length is None:
         if limit is not None:
             encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)

@@ -12,6 +12,14 @@ OWN_MODULES = ("s2sent.model.pooling.SelectivePooling",)
 """The classes a modules.json may name besides the host's own."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+_VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 _NAMES_CODE = ("activation_function", "activation_fn", "tokenizer_class")  # what host modules import by name
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md"]  # of a hub repository: no code, no pickles
 
@@ -59,6 +67,8 @@ def check_sentence_model(folder: Path) -> None:
     if not (isinstance(modules, list) and modules and all(map(_is_module_entry, modules))):
         raise ModelError(f"{source} does not list modules, each with a type and a path.")
     _check_json_files(folder)
+    if any(module["type"] in OWN_MODULES for module in modules):
+        _read_json(folder / "config_sentence_transformers.json")  # has the prompts, without which vectors are others
     for module in modules:
         kind, place = module["type"], folder / module["path"]
         _check_type(kind, source)
@@ -66,13 +76,18 @@ def check_sentence_model(folder: Path) -> None:
             raise ModelError(f"{source} names {module['path']!r}, which is outside the model's folder.")
         if not kind.endswith(".Normalize"):  # has nothing to save, so its folder may not have been copied
             _read_json(place / "config.json")
-        _check_weights(place, required=kind in OWN_MODULES or kind.endswith((".Transformer", ".Dense")))
+        if place != folder:
+            _check_json_files(place)
+        if _is_encoder(kind):
+            _check_tokenizer(place)
+        _check_weights(place, required=kind in OWN_MODULES or _is_encoder(kind) or kind.endswith(".Dense"))
 
 
 def check_backbone(folder: Path) -> None:
     """Raise a `ModelError` that names the file unless `folder` is a whole Transformer that brings no code."""
     _read_json(folder / "config.json")
     _check_json_files(folder)
+    _check_tokenizer(folder)
     _check_weights(folder, required=True)
 
 
@@ -99,7 +114,7 @@ def _is_module_entry(entry: Any) -> bool:
 
 def _check_json_files(folder: Path) -> None:
     """Refuse configs that are cut short or that name code to import."""
-    for path in sorted(folder.rglob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         content = _read_json(path)
         if not isinstance(content, dict):
             continue
@@ -129,11 +144,24 @@ def _check_type(kind: str, source: Path) -> None:
             "trust_remote_code=True)."
         )
     from sentence_transformers.util import import_from_string
+    from torch.nn import Module
 
     try:
-        import_from_string(kind)
+        found = import_from_string(kind)
     except ImportError as error:
         raise ModelError(f"{source} names {kind}, which the installed sentence-transformers does not have.") from error
+    if not (isinstance(found, type) and issubclass(found, Module) and hasattr(found, "load")):
+        raise ModelError(f"{source} names {kind}, which is not a module of a model.")
+
+
+def _is_encoder(kind: str) -> bool:
+    return kind.endswith("Transformer")
+
+
+def _check_tokenizer(place: Path) -> None:
+    _read_json(place / "tokenizer_config.json")
+    if not any((place / name).is_file() for name in _VOCABULARIES):
+        raise ModelError(f"{place / 'tokenizer.json'} is missing: the model is not whole.")
 
 
 def _check_weights(place: Path, *, required: bool) -> None:

@@ -13,7 +13,6 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from s2sent.errors import DataError, ModelError
-from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import SelectivePooling, layout_of
 
 
@@ -54,14 +53,15 @@ def inspect(model: SentenceTransformer, sentences: Sequence[str]) -> Inspection:
     selector = pooling.selector
     model.eval()
     with torch.inference_mode():
-        features = batch_to_device(model.preprocess(list(sentences)), model.device)
+        prompt = model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
+        features = batch_to_device(model.preprocess(list(sentences), prompt=prompt), model.device)
         # Called past its hooks, the encoder returns hidden states instead of streaming.
         selected = pooling.select(encoder.forward(features))
     weights = selected.weights.float().cpu()  # (s, n, d)
     parts = torch.split(weights.mean(dim=0), list(selector.part_sizes), dim=-1)
     return Inspection(
         sentences=tuple(sentences),
-        blocks=Backbone.of(encoder.auto_model).indices(pooling.selection),
+        blocks=pooling.block_numbers,
         frequencies=selector.frequencies,
         part_sizes=selector.part_sizes,
         shares=weights.mean(dim=-1),

@@ -54,7 +54,7 @@ def _draw_spectrum(axes: Axes, inspection: Inspection, spectrum: Tensor) -> None
     names = ["all, averaged"] if fused_first else [_name(block) for block in inspection.blocks]
     _label(axes, [f"({a},{b})" for a, b in inspection.frequencies], names)
     axes.set_xlabel("frequency (block, token)")
-    axes.set_title("spectrum of each block: what the squeeze sees (rms per token)", fontsize=10)
+    axes.set_title("spectrum of each block (rms over features, per token)", fontsize=10)
 
 
 _MAP: dict[str, Any] = {"aspect": "auto", "origin": "lower"}

@@ -88,21 +88,24 @@ def whole_encoder(folder: Path) -> Iterator[None]:
     user. But weights of the encoder itself that the checkpoint lacks would be random: that is an error.
     """
     missing: list[str] = []
+    logger = logging.getLogger("transformers.modeling_utils")
+    level, shown_from = logger.level, logger.getEffectiveLevel()
 
     def read(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
+        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())  # on a terminal the report is coloured
         if "LOAD REPORT" not in message:
-            return True
+            return record.levelno >= shown_from
         rows = re.findall(r"^(\S+)\s*\|\s*(\w+)\s*\|", message, flags=re.MULTILINE)
         missing.extend(key for key, status in rows if status == "MISSING" and not key.startswith("pooler."))
         return False
 
-    logger = logging.getLogger("transformers.modeling_utils")
+    logger.setLevel(logging.INFO)  # whatever the user silenced, this report must reach us
     logger.addFilter(read)
     try:
         yield
     finally:
         logger.removeFilter(read)
+        logger.setLevel(level)
     if missing:
         raise ModelError(
             f"{folder} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. Its "

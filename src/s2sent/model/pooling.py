@@ -22,12 +22,12 @@ PoolingMode = Literal["mean", "cls", "mask"]
 class Features(dict[str, Any]):
     """The host's features, with the fused token vectors computed when somebody asks for them, and only then."""
 
-    def __init__(self, features: Mapping[str, Any], tokens: Callable[[], Tensor]) -> None:
-        super().__init__(features)
-        self._tokens = tokens
+    def __init__(self, features: Mapping[str, Any] | None = None, tokens: Callable[[], Tensor] | None = None) -> None:
+        super().__init__(features or {})
+        self._tokens = tokens  # None in a copy that somebody else made: accelerate does, in mixed precision
 
     def __missing__(self, key: str) -> Tensor:
-        if key != "token_embeddings":
+        if key != "token_embeddings" or self._tokens is None:
             raise KeyError(key)
         self[key] = value = self._tokens()
         return value
@@ -76,7 +76,7 @@ class SelectivePooling(Module):
         self.selector = Selector(dim, selection)
         self.pooling: PoolingMode = pooling
         self._mask_token_id: int | None = None
-        self._special_tokens = 0
+        self._special_ids: list[int] = []
         self._backbone: Backbone | None = None
         self._stream: BlockStream | None = None
         self._encoder: list[Transformer] = []  # in a list, so that the encoder's parameters do not count as ours
@@ -85,6 +85,13 @@ class SelectivePooling(Module):
     def selection(self) -> SelectionConfig:
         """The form of the selection."""
         return self.selector.config
+
+    @property
+    def block_numbers(self) -> tuple[int, ...]:
+        """The numbers of the chosen blocks of the encoder in front, counted from 1 (0: its embeddings)."""
+        if self._backbone is None:
+            raise ModelError("This selector is in no model yet, so its blocks have no numbers.")
+        return self._backbone.indices(self.selection)
 
     def get_embedding_dimension(self) -> int:
         """Return the width of the sentence vectors."""
@@ -110,7 +117,9 @@ class SelectivePooling(Module):
         self._backbone = Backbone.of(encoder.auto_model)
         self._backbone.indices(self.selection)  # raises if the blocks are not there
         self._mask_token_id = getattr(encoder.tokenizer, "mask_token_id", None)
-        self._special_tokens = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
+        # An unknown token stands for text, and a mask token for what a prompt asks.
+        text = {getattr(encoder.tokenizer, "unk_token_id", None), self._mask_token_id}
+        self._special_ids = [i for i in getattr(encoder.tokenizer, "all_special_ids", []) if i not in text]
         self._encoder = [encoder]
         encoder.auto_model.config.output_hidden_states = True
         self.detach()
@@ -127,16 +136,23 @@ class SelectivePooling(Module):
         del kwargs
         streamed = self._stream.finished(features) if self._stream is not None else None
         features.pop("token_embeddings", None)  # the last block's: nobody behind the selection may take them for fused
+        inputs = dict(features)
         if streamed is not None:
+            self._check_text(features, streamed.basis.layout)
             out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype)
-            inputs = dict(features)
-            tokens: Callable[[], Tensor] = lambda: self.select(self._encoder[0].forward(inputs)).tokens()  # noqa: E731
         else:
-            out = self.select(features)
-            tokens = out.tokens
+            out = self.select(features if "all_layer_embeddings" in features else self._with_hidden_states(inputs))
+        tokens = out.tokens if streamed is None else lambda: self.select(self._with_hidden_states(inputs)).tokens()
         features["sentence_embedding"] = out.embedding
         features["block_weights"] = out.weights
         return Features(features, tokens)
+
+    def _with_hidden_states(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Run the encoder again past its hooks, so that it keeps its hidden states."""
+        if not self._encoder:
+            return inputs
+        features: dict[str, Any] = self._encoder[0].forward(dict(inputs))
+        return features
 
     def select(self, features: Mapping[str, Any]) -> Selection:
         """Select from features that have the encoder's hidden states: what `forward` does, with all there is to see."""
@@ -150,7 +166,7 @@ class SelectivePooling(Module):
         layout = layout_of(features)
         if layout is None:
             layout = TokenLayout.padded(torch.ones(states[0].shape[:2], device=states[0].device))
-        self._check_text(layout)
+        self._check_text(features, layout)
         out: Selection = self.selector(
             states,
             attention_mask=layout.mask if layout.sentence is None else None,
@@ -167,12 +183,9 @@ class SelectivePooling(Module):
         return plain.choose(hidden_states, plain.indices(self.selection))
 
     def token_basis(self, features: Mapping[str, Any]) -> TokenBasis | None:
-        """Check the batch, and return the sums over tokens that every chosen block is asked for; None: no mask."""
+        """Return the sums over tokens that every chosen block is asked for; None if the features have no mask."""
         layout = layout_of(features)
-        if layout is None:
-            return None
-        self._check_text(layout)
-        return self.selector.token_basis(layout, self._pool_weights(features, layout))
+        return None if layout is None else self.selector.token_basis(layout, self._pool_weights(features, layout))
 
     def _pool_weights(self, features: Mapping[str, Any], layout: TokenLayout) -> Tensor | None:
         match self.pooling:
@@ -182,21 +195,28 @@ class SelectivePooling(Module):
                 return layout.first_token()
             case "mask":
                 is_mask = (features["input_ids"] == self._mask_token_id) & layout.mask
-                last = torch.where(is_mask, layout.position, -1)
-                if layout.sentence is None:
-                    place = last.amax(dim=1)
-                else:
-                    place = torch.full_like(layout.lengths, -1).scatter_reduce(0, layout.sentence, last[0], "amax")
-                _refuse(place < 0, "has no mask token, and pooling='mask' takes its vector. Put one into the text.")
-                return (layout.mask & (layout.position == layout.of_token(place))).float()
+                last = layout.largest(torch.where(is_mask, layout.position, -1))
+                return (layout.mask & (layout.position == layout.of_token(last))).float()
 
-    def _check_text(self, layout: TokenLayout) -> None:
+    def _check_text(self, features: Mapping[str, Any], layout: TokenLayout) -> None:
+        """Raise for a sentence that cannot be pooled; not while a compiler reads along, which sees no values."""
+        if torch.compiler.is_compiling():
+            return
         if layout.mask.numel() == 0:
             raise DataError("An empty batch: there is no sentence to encode. Give at least one.")
+        ids = features.get("input_ids")
+        if ids is None:
+            return
+        special = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device)) | ~layout.mask
         _refuse(
-            layout.lengths <= self._special_tokens,
+            layout.largest((~special).long()) < 1,
             "has no text, only special tokens, and nothing to select from. Leave empty sentences out.",
         )
+        if self.pooling == "mask":
+            _refuse(
+                layout.largest(((ids == self._mask_token_id) & layout.mask).long()) < 1,
+                "has no mask token, and pooling='mask' takes its vector. Put one into the text.",
+            )
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return everything that decides a vector, for the module's config.json."""
@@ -229,11 +249,11 @@ class SelectivePooling(Module):
 def layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
     """Read off the host's features where the real tokens are; None if they do not say."""
     if "cu_seq_lens_q" in features:
-        return TokenLayout.flat(features["cu_seq_lens_q"])
+        return TokenLayout.flat(features["cu_seq_lens_q"], features["input_ids"].shape[-1])
     return TokenLayout.padded(features["attention_mask"]) if "attention_mask" in features else None
 
 
 def _refuse(bad: Tensor, what: str) -> None:
-    """Raise for the first sentence that is `bad` (b,); not while a compiler reads along, which sees no values."""
-    if not torch.compiler.is_compiling() and bool(bad.any()):
+    """Raise for the first sentence that is `bad` (b,)."""
+    if bool(bad.any()):
         raise DataError(f"A sentence (number {int(bad.nonzero()[0]) + 1} in a batch of {len(bad)}) {what}")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from s2sent.errors import DataError
 from s2sent.model.backbone import Backbone
 from s2sent.selection import TokenBasis
 
@@ -62,13 +63,15 @@ class BlockStream:
             handle.remove()
 
     def begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Before the encoder: check the text, and start a pass or ask for hidden states."""
+        """Before the encoder: start a pass, or ask for hidden states."""
         if torch.compiler.is_compiling():
             return None
         self._close()  # what an earlier run left, if it was interrupted
-        features = args[0]
-        basis = self.pooling.token_basis(features)
-        if basis is None or not self.streams or torch.is_grad_enabled():
+        mask = args[0].get("attention_mask")
+        if mask is not None and (mask.numel() == 0 or not bool(mask.any(dim=1).all())):
+            raise DataError("A sentence has no tokens at all, and nothing to select from. Leave empty sentences out.")
+        basis = None if torch.is_grad_enabled() or not self.streams else self.pooling.token_basis(args[0])
+        if basis is None:
             return args, {**kwargs, "output_hidden_states": True}
         _running.set((*_running.get(), Pass(self, basis)))
         return args, {"output_hidden_states": False, **kwargs}  # unless another selector has asked for them
@@ -97,7 +100,12 @@ class BlockStream:
     def finished(self, features: dict[str, Any]) -> Pass | None:
         """Take this stream's pass out of what came from the encoder; None if it was not streamed."""
         passes: tuple[Pass, ...] = features.pop(_FINISHED, ())
-        return next((done for done in passes if done.stream is self), None)
+        done = next((done for done in passes if done.stream is self), None)
+        if done is not None and len(done.projections) != len(self.indices):
+            # The hooks did not see the blocks: part of the encoder was compiled, or changes the shape of its states.
+            self.streams = False
+            return None
+        return done
 
     def _current(self) -> Pass | None:
         if torch.compiler.is_compiling():

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from s2sent.errors import ConfigError
@@ -83,6 +84,8 @@ class Selector(nn.Module):
 
     def __init__(self, dim: int, config: SelectionConfig | None = None) -> None:
         super().__init__()
+        if config is not None and not isinstance(config, SelectionConfig):
+            raise ConfigError(f"config is a {type(config).__name__}; it must be a SelectionConfig (see its from_dict).")
         self.dim = dim
         self.config = config = config or SelectionConfig()
         if config.gated:
@@ -148,6 +151,10 @@ class Selector(nn.Module):
         """
         states = self._checked_states(hidden_states)
         layout = self._checked_layout(states[0], attention_mask, cu_seq_lens)
+        if pool is not None and pool.shape != layout.mask.shape:
+            raise ConfigError(
+                f"pool has shape {tuple(pool.shape)}; a weight is needed for each of {tuple(layout.mask.shape)}."
+            )
         basis = self.token_basis(layout, pool)
         if self.config.per_token:
             return self._select_per_token(states, basis)
@@ -185,7 +192,7 @@ class Selector(nn.Module):
         return projections[..., 0, :], lengths[:, None]
 
     def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
-        """Frequency Selection: each part of the features with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
+        """Frequency Selection (eqs. split, dct1, f): each part with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
         n_branches = projections.shape[1]
         parts = torch.split(projections, list(self.part_sizes), dim=-1)
         own_row = torch.cat(
@@ -214,16 +221,23 @@ class Selector(nn.Module):
             weights = torch.ones(1, device=self.token_frequencies.device)
         return weights[None, :, None].expand(sentences, -1, self.dim)
 
-    def excite(self, f: Tensor) -> Tensor:
-        """Excitation: s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d) in fp32."""
+    def excite(self, f: Tensor, branch: int | None = None) -> Tensor:
+        """Excitation (eq. exc): s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d), or one branch's (…, d).
+
+        In fp32 whatever the weights' type: with `scale="sum"` f leaves the range of half precision.
+        """
+        w2 = self.expand.weight.view(self.config.branches, self.dim, -1)  # (n, d, d/r)
         with full_precision(f):
-            s: Tensor = self.reduce(f.to(self.reduce.weight.dtype))  # (…, d/r)
+            s = F.linear(f.float(), self.reduce.weight.float())  # (…, d/r)
             s = s.tanh() if self.config.activation == "tanh" else s.relu()
-            e: Tensor = self.expand(s).float().view(*f.shape[:-1], self.config.branches, self.dim)
+            if branch is None:
+                e = F.linear(s, w2.flatten(0, 1).float()).view(*f.shape[:-1], self.config.branches, self.dim)
+            else:
+                e = F.linear(s, w2[branch].float())
         return e.sigmoid() if self.config.gate == "sigmoid" else e
 
     def _choose(self, e: Tensor) -> Tensor:
-        """Selection: softmax over the branches, per feature. One branch has nothing to compete with: e itself."""
+        """Selection (the equation after exc): softmax over the branches, per feature; of a single branch, e itself."""
         if self.config.branches == 1:
             return e
         if self.config.prior == "last":
@@ -234,7 +248,7 @@ class Selector(nn.Module):
         """Gate without Frequency Selection: every token of every branch is excited and weighed by itself."""
         stack = self.config.fusion == "stack"
         branches = states if stack else [torch.stack(list(states)).float().mean(dim=0)]
-        e = torch.stack([self.excite(u)[..., n, :] for n, u in enumerate(branches)], dim=-2)  # (b, l, n, d)
+        e = torch.stack([self.excite(u, branch=n) for n, u in enumerate(branches)], dim=-2)  # (b, l, n, d)
         weights = self._choose(e)
         if not stack:
             weights = (weights / len(states)).expand(-1, -1, len(states), -1)
@@ -272,14 +286,14 @@ class Selector(nn.Module):
     def _checked_layout(states: Tensor, attention_mask: Tensor | None, cu_seq_lens: Tensor | None) -> TokenLayout:
         shape = tuple(states.shape[:2])
         if cu_seq_lens is not None:
-            # What follows reads values, which a compiler cannot; shapes it can.
-            fits = torch.compiler.is_compiling() or (len(cu_seq_lens) > 1 and int(cu_seq_lens[-1]) == shape[1])
-            if shape[0] != 1 or not fits:
+            # Shapes can be read while a compiler looks on; values cannot.
+            ends = None if torch.compiler.is_compiling() else cu_seq_lens.tolist()
+            if shape[0] != 1 or (ends is not None and (len(ends) < 2 or ends[0] != 0 or ends[-1] != shape[1])):
                 raise ConfigError(
-                    f"cu_seq_lens are the cumulative lengths (0, …, Σ) of states (1, Σ, d); the states are {shape} and "
-                    f"the last entry is {int(cu_seq_lens[-1]) if len(cu_seq_lens) else 'missing'}."
+                    f"cu_seq_lens are the cumulative lengths 0, …, Σ of states (1, Σ, d); they are {ends} for states "
+                    f"{shape}."
                 )
-            layout = TokenLayout.flat(cu_seq_lens)
+            layout = TokenLayout.flat(cu_seq_lens, shape[1])
         elif attention_mask is None:
             layout = TokenLayout.padded(torch.ones(shape, device=states.device))
         elif tuple(attention_mask.shape) != shape:

@@ -42,17 +42,24 @@ class TokenLayout:
         return cls(mask, position, mask.sum(dim=1))
 
     @classmethod
-    def flat(cls, cu_seq_lens: Tensor) -> TokenLayout:
-        """Read the layout off the cumulative lengths (b + 1,) of sentences laid end to end."""
+    def flat(cls, cu_seq_lens: Tensor, tokens: int) -> TokenLayout:
+        """Read the layout off the cumulative lengths (b + 1,) of sentences laid end to end, `tokens` in all."""
         cu_seq_lens = cu_seq_lens.long()
         lengths = cu_seq_lens.diff()
-        sentence = torch.repeat_interleave(lengths)
-        position = torch.arange(len(sentence), device=lengths.device) - cu_seq_lens[sentence]
+        sentence = torch.repeat_interleave(lengths, output_size=tokens)
+        position = torch.arange(tokens, device=lengths.device) - cu_seq_lens[sentence]
         return cls(torch.ones_like(position, dtype=torch.bool)[None], position[None], lengths, sentence)
 
     def of_token(self, values: Tensor) -> Tensor:
         """Give every token its sentence's value: (b, …) → (b, 1, …), or (1, Σ, …) when flat."""
         return values[:, None] if self.sentence is None else values[self.sentence][None]
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest of each sentence's token values, shaped like the mask: (b,)."""
+        if self.sentence is None:
+            return values.amax(dim=1)
+        lowest = torch.full_like(self.lengths, torch.iinfo(torch.long).min)
+        return lowest.scatter_reduce(0, self.sentence, values[0].long(), "amax")
 
     def first_token(self) -> Tensor:
         """Return pooling weights, shaped like the mask, that pick each sentence's first real token ([CLS])."""
@@ -73,7 +80,7 @@ class TokenBasis:
 
     @classmethod
     def cosines(cls, frequencies: Tensor, layout: TokenLayout) -> TokenBasis:
-        """Return cos(π b (l + ½) / L_b) for each of the token `frequencies` b (k,), with every sentence's own L_b."""
+        """Return cos(π b (l + ½) / L_b) (eq. dct_gen) for token `frequencies` b (k,), with each sentence's own L_b."""
         phase = (layout.position + 0.5) / layout.of_token(layout.lengths)  # (b, l)
         rows = torch.cos(math.pi * frequencies[None, :, None] * phase[:, None])  # (b, k, l)
         return cls(rows * layout.mask[:, None], layout)
