@@ -63,7 +63,7 @@ def main() -> None:
     )
 
     for title, shown in (
-        ("Untrained, prior='last': the encoder itself", model),
+        ("Untrained, prior='last': the encoder itself, nearly", model),
         ("Untrained, the paper's form: near equal shares", s2sent.build(get_model_path(), blocks=3, frequencies=4)),
     ):
         console.print(f"[bold]{title}[/]")

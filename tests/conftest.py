@@ -150,10 +150,11 @@ FAMILIES: dict[str, tuple[str, Callable[[], PreTrainedTokenizerFast], dict[str, 
         byte_level,
         {**SMALL, "global_attn_every_n_layers": 3, "local_attention": 16, "bos_token_id": 0, "eos_token_id": 2},
     ),
+    "roberta-prelayernorm": ("roberta-prelayernorm", byte_level, SMALL),
     "qwen3": ("qwen3", decoder_only, DECODER),
     "llama": ("llama", decoder_only, DECODER),
 }
-PRE_NORM = ("modernbert", "qwen3", "llama")
+PRE_NORM = ("modernbert", "roberta-prelayernorm", "qwen3", "llama")
 
 
 def make_backbone(folder: Path, family: str, **changes: Any) -> Path:

@@ -67,6 +67,7 @@ def test_encode_writes_the_vectors_of_the_model(run: Run, saved: Path, tmp_path:
         (["inspect", "BACKBONE", "x"], "modules.json is missing"),
         (["encode", "MODEL", "none.txt", "out.npy"], "none.txt does not exist"),
         (["encode", "MODEL", "none.txt", "out.xls"], "Legal: .npy"),
+        (["encode", "MODEL", "in.parquet", "in.parquet"], "is the input itself"),
     ],
 )
 def test_mistakes_are_one_line_without_a_traceback(
@@ -79,6 +80,7 @@ def test_mistakes_are_one_line_without_a_traceback(
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("in.parquet").touch()
     names = {"MODEL": str(saved), "BACKBONE": str(bert)}
     code, out, err = run(*(names.get(argument, argument) for argument in arguments))
     assert code == 1

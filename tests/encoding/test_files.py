@@ -24,7 +24,7 @@ def test_vectors_are_those_of_encode_in_the_order_of_the_texts(bert: Path, tmp_p
     else:
         table = pq.read_table(output)
         assert table.column("text").to_pylist() == texts
-        assert table.column("id").to_pylist() == list(range(len(texts)))
+        assert table.column("row").to_pylist() == list(range(len(texts)))
         vectors = np.array(table.column("embedding").to_pylist(), dtype=np.float32)
     expected = model.encode(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
@@ -35,14 +35,17 @@ def test_vectors_are_those_of_encode_in_the_order_of_the_texts(bert: Path, tmp_p
 def test_a_failed_run_leaves_what_was_there(bert: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.npy"
     output.write_bytes(b"precious")
-    with pytest.raises(DataError, match="no text"):
-        encode_file(s2sent.build(bert, device="cpu"), ["fine", ""], output)
+    with pytest.raises(DataError, match=r"Text 2, '': .*no text"):
+        encode_file(s2sent.build(bert, device="cpu"), ["fine and longer", "", "fine"], output)
     assert output.read_bytes() == b"precious"
     assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
 
 
-@pytest.mark.parametrize(("name", "message"), [("out.csv", r"Legal: \.npy"), ("file/out.npy", "cannot be written")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("out.csv", r"Legal: \.npy"), ("file/out.npy", "cannot be written"), ("d.npy", "a folder")]
+)
 def test_a_place_that_cannot_be_written_is_said_at_once(bert: Path, tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "d.npy").mkdir()
     with pytest.raises(DataError, match=message):
         encode_file(s2sent.build(bert, device="cpu"), ["x"], tmp_path / name)

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from s2sent.cli.screen import console, open_model, progress
+from s2sent.errors import DataError
 
 
 def encode(
@@ -25,6 +26,8 @@ def encode(
     from s2sent.data.text import read_texts
     from s2sent.encoding.files import check_output, encode_file
 
+    if output.exists() and output.samefile(input):
+        raise DataError(f"{output} is the input itself. Give the vectors a file of their own.")
     check_output(output)
     texts = read_texts(input, column)
     encoder = open_model(model)

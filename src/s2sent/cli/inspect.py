@@ -40,11 +40,12 @@ def inspect(
 
 def shares_table(inspection: Inspection) -> Table:
     """Return the table of an inspection: a row per sentence, a column per block, shares in percent."""
-    table = Table(title="Share of each block, % (mean over features)", title_justify="left", box=box.SIMPLE_HEAD)
+    title = f"{inspection.what} of each block, % (mean over features)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     room = console.width - 7 * len(inspection.blocks) - 4
     table.add_column("sentence", width=max(12, min(room, max(map(len, inspection.sentences)))), no_wrap=True)
     for block in inspection.blocks:
         table.add_column(str(block) if block else "emb", justify="right", min_width=4)
     for sentence, shares in zip(inspection.sentences, inspection.shares.tolist(), strict=True):
-        table.add_row(escape(sentence), *(f"{100 * share:.1f}" for share in shares))
+        table.add_row(escape(" ".join(sentence.split())), *(f"{100 * share:.1f}" for share in shares))
     return table

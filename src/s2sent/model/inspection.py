@@ -28,7 +28,7 @@ class Inspection:
         shares: (s, n) the share of every block in every sentence: its weight, averaged over the features.
         part_shares: (n, m) the share of every block in each part of the features, averaged over the sentences.
         spectrum: (n, m) how strongly every block speaks at each frequency: the root mean square, over sentences and
-            features, of what it adds to the squeeze. None for the token gate, which does not squeeze.
+            features, of what it adds to the squeeze. None where nothing is squeezed (token gate, no gate).
     """
 
     sentences: tuple[str, ...]
@@ -38,6 +38,11 @@ class Inspection:
     shares: Tensor
     part_shares: Tensor
     spectrum: Tensor | None
+
+    @property
+    def what(self) -> str:
+        """What the numbers are: shares that add up to 1 where blocks compete, else the weights of a single gate."""
+        return "Share" if bool((self.shares.sum(dim=1) - 1).abs().max() < 1e-3) else "Weight"
 
 
 def inspect(model: SentenceTransformer, sentences: Sequence[str]) -> Inspection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from s2sent.figures import new_figure
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def draw(inspection: Inspection) -> Figure:
     """Draw what each block gives to each group of features, the groups named by their frequency, and its spectrum."""
     panels = 1 if inspection.spectrum is None else 2
-    width = max(4.5, 1.8 + 0.8 * len(inspection.frequencies))
+    width = min(11.0, max(5.0, 1.8 + 0.8 * len(inspection.frequencies)))
     figure = new_figure(width * panels, height=1.9 + 0.55 * max(4, len(inspection.blocks)))
     axes = figure.subplots(1, panels, squeeze=False)[0]
     _draw_shares(axes[0], inspection)
@@ -42,7 +43,7 @@ def _draw_shares(axes: Axes, inspection: Inspection) -> None:
     labels = [f"({a},{b})\n{features}" for (a, b), features in zip(inspection.frequencies, ranges, strict=True)]
     _label(axes, labels, [_name(block) for block in inspection.blocks])
     axes.set_xlabel("group of features: its frequency (block, token) and range")
-    axes.set_title("share of each block, %", fontsize=10)
+    axes.set_title(f"{inspection.what.lower()} of each block, %", fontsize=10)
 
 
 def _draw_spectrum(axes: Axes, inspection: Inspection, spectrum: Tensor) -> None:
@@ -54,7 +55,7 @@ def _draw_spectrum(axes: Axes, inspection: Inspection, spectrum: Tensor) -> None
     names = ["all, averaged"] if fused_first else [_name(block) for block in inspection.blocks]
     _label(axes, [f"({a},{b})" for a, b in inspection.frequencies], names)
     axes.set_xlabel("frequency (block, token)")
-    axes.set_title("spectrum of each block (rms over features, per token)", fontsize=10)
+    axes.set_title("spectrum of each block, rms (blank: basis is 0)", fontsize=10)
 
 
 _MAP: dict[str, Any] = {"aspect": "auto", "origin": "lower"}
@@ -64,14 +65,22 @@ def _write_values(axes: Axes, image: AxesImage, values: Tensor, form: str) -> No
     for n, row in enumerate(values.tolist()):
         for m, value in enumerate(row):
             if value == value:  # not blank
-                red, green, blue, _ = image.cmap(image.norm(value))
+                red, green, blue = image.cmap(float(np.ma.filled(image.norm(value), 0.5)))[:3]
                 dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
                 ink = "white" if dark else "black"
-                axes.text(m, n, form.format(value), ha="center", va="center", color=ink, fontsize=9)
+                axes.text(
+                    m,
+                    n,
+                    form.format(value),
+                    ha="center",
+                    va="center",
+                    color=ink,
+                    fontsize=9 if values.shape[1] < 12 else 7,
+                )
 
 
 def _label(axes: Axes, columns: list[str], rows: list[str]) -> None:
-    axes.set_xticks(range(len(columns)), columns, fontsize=8)
+    axes.set_xticks(range(len(columns)), columns, fontsize=8 if len(columns) < 12 else 6)
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

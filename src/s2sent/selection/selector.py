@@ -32,8 +32,8 @@ class Selection:
         embedding: (b, d) the fused and pooled sentence vectors.
         weights: (b, n, d) the weight of every block: the embedding is Σₙ weights · pooled block. They sum to 1 over
             the blocks for `fusion="stack"`. For the token gate, their mean over the sentence's tokens.
-        projections: (b, n, k, d) every branch summed over its tokens with each token frequency; None for the token
-            gate, which has no squeeze.
+        projections: (b, n, k, d) every branch summed over its tokens with each token frequency; None where nothing is
+            squeezed (the token gate, and the forms without a gate).
     """
 
     embedding: Tensor
@@ -182,7 +182,7 @@ class Selector(nn.Module):
             weights = (weights / len(projections)).expand(-1, len(projections), -1)
         row, divisor = self._pooling_row(blocks, lengths)
         out = Selection(((weights * row).sum(dim=1) / divisor).to(dtype), weights)
-        out.projections = squeezed
+        out.projections = squeezed if self.config.gated else None
         return out
 
     def _pooling_row(self, projections: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | int]:
