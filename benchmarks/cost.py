@@ -3,8 +3,9 @@
     python -m benchmarks.cost            the paper's rows on BERT-base, RoBERTa-base (random weights) and MiniLM
     python -m benchmarks.cost --quick    fewer rounds
 
-Latency comes in two columns. *paired* is the median, over the rounds, of the ratio of two whole runs of the pipeline
-that stand side by side: it includes everything, and the machine's noise, given as the half-width of a 95 % interval.
+Latency comes in two columns. *paired* is the median, over the rounds, of the ratio of a whole run of the pipeline to
+mean pooling's in the same round: it includes everything, and the machine's noise, given as the half-width of a 95 %
+interval.
 *own* is the time spent in the selector (and its hooks), measured inside those same runs, less the time that mean
 pooling takes in its own: it resolves what the noise hides.
 """
@@ -18,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,11 +92,12 @@ class Pipeline:
         if isinstance(self.pooling, Pooling):
             yield
             return
-        stream = _TimedStream(self.encoder, self.pooling, self.backbone, self.clock)
+        # What the host's on_model_ready does, with a stream that is timed.
+        self.pooling._stream = _TimedStream(self.encoder, self.pooling, self.backbone, self.clock)
         try:
             yield
         finally:
-            stream.detach()
+            self.pooling.detach()
 
     def run(self, features: dict[str, Tensor]) -> Tensor:
         """Encode a batch, noting the time that is not the encoder's."""
@@ -155,19 +158,15 @@ def measure(name: str, encoder: torch.nn.Module, size: int, tokens: int, rounds:
     pipelines = {BASE: Pipeline(encoder, None), **{row: Pipeline(encoder, config) for row, config in ROWS.items()}}
     state_bytes = size * tokens * encoder.model.config.hidden_size * 4
 
-    def runner(pipeline: Pipeline) -> Callable[[], Any]:
-        def run() -> None:
-            with pipeline.attached():
-                pipeline.run(features)
-
-        return run
-
-    runs = {row: runner(pipeline) for row, pipeline in pipelines.items()}
-    seconds = interleaved_seconds(runs, rounds)
+    runs = {row: partial(pipeline.run, features) for row, pipeline in pipelines.items()}
+    seconds = interleaved_seconds(runs, rounds, around=lambda row: pipelines[row].attached())
     base = pipelines[BASE]
     base_own = statistics.median(base.own_seconds[1:])
     base_total = statistics.median(seconds[BASE])
-    base_memory = peak_memory(runs[BASE])
+    memory = {}
+    for row, pipeline in pipelines.items():
+        with pipeline.attached():
+            memory[row] = peak_memory(runs[row])
 
     table = Table(title=f"{name}, batch {size} × {tokens} tokens: {base_total * 1e3:.1f} ms", title_justify="left")
     for column in ("", "Δ parameters", "Δ latency, paired", "Δ latency, own", "Δ peak memory"):
@@ -180,13 +179,13 @@ def measure(name: str, encoder: torch.nn.Module, size: int, tokens: int, rounds:
         # The median's 95 % interval, from the spread of the middle half: a neighbour's burst is not noise of ours.
         half = 1.96 * 1.2533 * (np.quantile(ratios, 0.75) - np.quantile(ratios, 0.25)) / 1.349 / np.sqrt(rounds)
         own = (statistics.median(pipeline.own_seconds[1:]) - base_own) / base_total
-        memory = peak_memory(runs[row]) - base_memory
+        extra = memory[row] - memory[BASE]
         table.add_row(
             row,
             f"{parameters:.2%}",
             f"{np.median(ratios):+.2%} ± {half:.2%}",
             f"{own:+.3%}",
-            f"{memory / 2**20:+.2f} MiB = {memory / state_bytes:+.2f} block states",
+            f"{extra / 2**20:+.2f} MiB = {extra / state_bytes:+.2f} block states",
         )
     return table
 

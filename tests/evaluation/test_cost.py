@@ -26,7 +26,7 @@ def test_rounds_are_interleaved_and_go_back_and_forth() -> None:
     order: list[str] = []
     runs = {name: (lambda name=name: order.append(name)) for name in "abc"}
     seconds = interleaved_seconds(runs, rounds=2)
-    assert "".join(order) == "abc" + "abc" + "cba"
+    assert "".join(order) == "cba" + "abc" + "cba"
     assert all(len(values) == 2 for values in seconds.values())
     assert paired_ratios([2.0, 3.0], [1.0, 2.0]) == [2.0, 1.5]
 

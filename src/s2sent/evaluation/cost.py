@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +19,11 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def interleaved_seconds(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+def interleaved_seconds(
+    runs: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+) -> dict[str, list[float]]:
     """Time several runs side by side, every one once a round, so that what disturbs the machine disturbs all of them.
 
     Every other round goes backwards, so that none always has the same neighbour before it.
@@ -26,15 +31,17 @@ def interleaved_seconds(runs: Mapping[str, Callable[[], Any]], rounds: int) -> d
     Args:
         runs: What to time, by name. Each is run once before, untimed.
         rounds: How often.
+        around: What each run, by its name, needs around it that is not to be timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    for number in range(rounds):
+    for number in range(-1, rounds):
         for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
-            start = time.perf_counter()
-            runs[name]()
-            seconds[name].append(time.perf_counter() - start)
+            with around(name):
+                start = time.perf_counter()
+                runs[name]()
+                elapsed = time.perf_counter() - start
+            if number >= 0:
+                seconds[name].append(elapsed)
     return seconds
 
 
