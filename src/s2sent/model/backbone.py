@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ class Backbone:
         blocks: The blocks in the order they run, a shared one as often as it runs; None where a hidden state is not
             simply a block's output, so that one must ask the model for its hidden states.
         max_tokens: The longest text it has positions for; None if there is no limit.
+        first_position: The position id of a text's first token; None where one cannot give the model its positions.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Backbone:
     final_norm: nn.Module | None
     blocks: tuple[nn.Module, ...] | None
     max_tokens: int | None = None
+    first_position: int | None = 0
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Backbone:
@@ -61,7 +64,7 @@ class Backbone:
             stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
             blocks = tuple(stacks[0]) if len(stacks) == 1 else None
         name = f"{type(model).__name__} {config.name_or_path}".strip()
-        return cls(name, depth, _final_norm(model), blocks, _max_tokens(model))
+        return cls(name, depth, _final_norm(model), blocks, _max_tokens(model), _first_position(model))
 
     def indices(self, selection: SelectionConfig) -> tuple[int, ...]:
         """Find the chosen blocks among the hidden states: 0 is the embedding output, `depth` the last block."""
@@ -118,7 +121,15 @@ def _max_tokens(model: PreTrainedModel) -> int | None:
     positions: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if positions is None or positions < 1:
         return None
+    return positions - (_first_position(model) or 0)
+
+
+def _first_position(model: PreTrainedModel) -> int | None:
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return None
+    if not getattr(model.config, "position_biased_input", True):  # DeBERTa: distances between tokens, no positions
+        return None
     # RoBERTa and its kin count positions from padding_idx + 1, so that many rows of the table are never reached.
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding_idx = table.padding_idx if isinstance(table, nn.Embedding) else None
-    return positions if padding_idx is None else positions - padding_idx - 1
+    return 0 if padding_idx is None else padding_idx + 1
