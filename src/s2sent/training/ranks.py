@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
@@ -31,6 +32,8 @@ class Ranks:
             device = "cpu" if accelerator is None else str(accelerator.type)
         where = torch.device(device, local) if device == "cuda" and world > 1 else torch.device(device)
         if world > 1 and not dist.is_initialized():
+            # The host's gather with gradient; its replacement is not public yet.
+            warnings.filterwarnings("ignore", r"torch\.distributed\.nn\.functional\.all_gather is deprecated")
             dist.init_process_group("nccl" if where.type == "cuda" else "gloo")
         if where.type == "cuda" and world > 1:
             torch.cuda.set_device(where)

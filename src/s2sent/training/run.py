@@ -155,7 +155,7 @@ class _Run:
         self.validator = find_validator(self.recipe.dev, self.corpus, survey.examples)
         if self.corpus.held_out:
             survey = self.corpus.survey()
-        if self.recipe.dev == "auto" and self.validator is not None:
+        if self.validator is not None:
             self.listener.note(f"The best step is chosen by {self.validator.name}.")
         return survey
 
