@@ -90,8 +90,6 @@ class Corpus:
             "broken": "rows without a text left out",
             "control": "with control characters, which were removed",
             "long": f"cut to {LONGEST_TEXT:,} characters",
-            "duplicates": "moved to another batch, being there already",
-            "leftover": "not used, for they filled no batch",
         }
         parts = [f"{self.counts[key]:,} {text}" for key, text in said.items() if self.counts[key]]
         return "; ".join([f"{self.counts['examples']:,} examples", *parts]) + "."

@@ -338,7 +338,9 @@ class _Run:
         self.model.eval()
         recipe, ranks, scores, data = self.recipe, self.ranks, dict[str, float](), self.survey.summary
         if self.batches.duplicates:
-            data += f" {self.batches.duplicates:,} moved to a later batch, being in theirs already."
+            data += f" {self.batches.duplicates:,} times a text was moved to a later batch, being in this one already."
+        if self.batches.leftover:
+            data += f" {self.batches.leftover:,} filled no batch."
         if self.ranks.leads:
             if self.validator is not None and self.before is not None:
                 scores = {f"{self.validator.name} before": self.before, self.validator.name: self.best_score}
