@@ -76,17 +76,16 @@ class Log:
         figure = new_figure(7, 4)
         axes = figure.add_subplot()
         losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
-        axes.plot(*zip(*losses, strict=True), color="0.6", linewidth=1, label="loss")
-        axes.set_yscale("log")
+        axes.plot(*zip(*losses, strict=True), color="0.6", linewidth=1)
+        if max(loss for _, loss in losses) > 10 * min(loss for _, loss in losses) > 0:
+            axes.set_yscale("log")
         axes.set_xlabel("step")
-        axes.set_ylabel("loss")
+        axes.set_ylabel("loss", color="0.4")
         if scores := [(row["step"], row["score"]) for row in rows if "score" in row]:
             right = axes.twinx()
             right.plot(*zip(*scores, strict=True), color="C0", marker="o", markersize=3)
             right.set_ylabel(score_name, color="C0")
             best = max(scores, key=lambda pair: pair[1] if pair[0] else float("-inf"))
-            right.annotate(
-                f"best {best[1]:.2f}\nstep {best[0]}", best, xytext=(6, -4), textcoords="offset points", va="top"
-            )
-        axes.set_title("Training", loc="left")
+            right.plot(*best, marker="o", markersize=9, fillstyle="none", color="C0")
+            axes.set_title(f"{score_name}: best {best[1]:.2f} at step {best[0]}", loc="left")
         save_figure(figure, path)

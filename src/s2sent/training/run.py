@@ -111,6 +111,7 @@ class _Run:
         self.before: float | None = None
         self.step = 0
         self.done = False
+        self.recent: list[float] = []  # losses since the log's last line
 
     def prepare(self, restart: bool) -> None:
         """Read the corpus once, build or restore everything."""
@@ -261,14 +262,16 @@ class _Run:
                 f"{self.recipe.learning_rate:g}; the last checkpoint is of before."
             )
         self.listener.step(self.step, value)
+        self.recent.append(value)
         if self.step % LOG_EVERY == 0 or self.step == self.total:
             self.log.write(
                 self.step,
-                loss=value,
+                loss=float(np.mean(self.recent)),
                 learning_rate=self.optimizer.param_groups[0]["lr"],
                 tokens=tokens * self.ranks.world,
                 seconds=round(time.time(), 3),
             )
+            self.recent.clear()
 
     def _score(self) -> float:
         """Score on rank 0; the others wait and hear."""
