@@ -194,8 +194,8 @@ def _family(backbone: str) -> Any:
 
     try:
         config = json.loads((locate(backbone) / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{backbone}: {error}") from error
+    except (OSError, json.JSONDecodeError):  # loading it will say what is wrong, if anything is
+        return "bert"
     return "roberta" if "roberta" in str(config.get("model_type")) else "bert"
 
 

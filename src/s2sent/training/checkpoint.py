@@ -140,7 +140,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
         sync(target.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(writing, ignore_errors=True)
-        if _is_full(error):
+        if is_full(error):
             raise DiskFullError(
                 f"The disk is full: {target} could not be written. What was saved before is intact. Make room and run "
                 "the same command again: it goes on from there."
@@ -182,6 +182,7 @@ def load_weights(loss: nn.Module, path: Path) -> None:
         current[name].copy_(tensor)
 
 
-def _is_full(error: BaseException) -> bool:
+def is_full(error: BaseException) -> bool:
+    """Whether an error means that the disk, or the user's part of it, is full."""
     codes = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in codes or "No space left" in str(error) or "os error 28" in str(error)

@@ -23,7 +23,7 @@ from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.tokens import padded, token_ids
 from s2sent.training.batches import Batch, Batches, Position
 from s2sent.training.card import model_card
-from s2sent.training.checkpoint import Checkpoint, Checkpoints
+from s2sent.training.checkpoint import Checkpoint, Checkpoints, DiskFullError, is_full
 from s2sent.training.log import Listener, Log
 from s2sent.training.objectives import ContrastiveLoss
 from s2sent.training.output import check_output, clear_output, save_model
@@ -97,6 +97,10 @@ def train(
         run = _Run(recipe, output, corpus, ranks, listener if listener and ranks.leads else Listener())
         run.prepare(restart)
         return run.to_the_end(checkpoint_every)
+    except OSError as error:  # checkpoints say it themselves; this is for the log and all the small files
+        if is_full(error):
+            raise DiskFullError(f"The disk is full: {output} cannot be written to. Make room and run again.") from error
+        raise
     finally:
         ranks.leave()
 
