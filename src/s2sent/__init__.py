@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
     from s2sent.model.build import build
@@ -20,17 +21,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["SelectionConfig", "SelectivePooling", "Selector", "build", "load"]
 
-_HOME = {
-    "SelectionConfig": "s2sent.selection",
-    "SelectivePooling": "s2sent.model.pooling",
-    "Selector": "s2sent.selection",
-    "build": "s2sent.model.build",
-    "load": "s2sent.model.load",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: `s2sent --help` and whoever needs one small part do not wait for torch.
-    if name not in _HOME:
-        raise AttributeError(f"module 's2sent' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazy(
+    __name__,
+    {
+        "SelectionConfig": "s2sent.selection",
+        "SelectivePooling": "s2sent.model.pooling",
+        "Selector": "s2sent.selection",
+        "build": "s2sent.model.build",
+        "load": "s2sent.model.load",
+    },
+)

@@ -23,14 +23,19 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise unless a figure can be written there, before anything long is computed for it."""
+    """Raise unless a figure can be written there, before anything long is computed for it; make its folder."""
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"{path} does not end in a format for figures. Legal: {', '.join(FORMATS)}.")
-    if not path.parent.is_dir():
-        raise ConfigError(f"The folder {path.parent} does not exist. Make it first, or choose another.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure."""
     check_figure_path(path)
-    figure.savefig(path, dpi=160)
+    try:
+        figure.savefig(path, dpi=160)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error

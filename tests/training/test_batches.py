@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import make_lines
 
 from s2sent.data.corpus import Corpus
 from s2sent.training.batches import Batch, Batches, Ids, Position
+from training.runs import make_lines
 
 
 class Lines(Corpus):

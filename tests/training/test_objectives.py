@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from runs import ended, start
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from s2sent.errors import ConfigError
 from s2sent.model.tokens import padded, token_ids
 from s2sent.training import PromptCSELoss, SimCSELoss, SupervisedLoss, WhitenedLoss, whiten
 from s2sent.training.mlm import MaskedLanguageLoss
+from training.runs import ended, start
 
 Make = Callable[..., Any]
 

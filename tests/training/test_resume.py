@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import ended, make_lines, start
 from safetensors.torch import load_file
 
 import s2sent
 from s2sent.errors import ConfigError, DataError
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
 from s2sent.training.checkpoint import Checkpoints, DiskFullError
+from training.runs import ended, make_lines, start
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import make_lines
 from typer.testing import CliRunner
 
 import s2sent
@@ -20,6 +19,7 @@ from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.training import Recipe, SimCSE, train
 from s2sent.training import precision as precision_module
 from s2sent.training.log import Listener
+from training.runs import make_lines
 
 
 @pytest.fixture

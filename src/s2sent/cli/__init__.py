@@ -9,7 +9,9 @@ import typer
 from rich.markup import escape
 
 import s2sent
+from s2sent.cli.compare import compare
 from s2sent.cli.encode import encode
+from s2sent.cli.evaluate import evaluate
 from s2sent.cli.inspect import inspect
 from s2sent.cli.screen import errors
 from s2sent.cli.train import train
@@ -24,9 +26,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(inspect)
-app.command()(encode)
-app.command()(train)
+for verb in (train, encode, evaluate, compare, inspect):
+    app.command()(verb)
 
 
 def _version(wanted: bool) -> None:

@@ -1,1 +1,1 @@
-"""Readers that check what they read."""
+"""Corpora, sentence pairs and SentEval folders: readers that check what they read."""

@@ -20,11 +20,13 @@ Vectors = npt.NDArray[np.float32]
 
 
 def check_output(path: Path) -> None:
-    """Raise unless vectors can be written there, before anything long is computed."""
+    """Raise unless vectors can be written there, before anything long is computed; make the folder."""
     if path.suffix not in FORMATS:
         raise DataError(f"{path} does not end in a format for vectors. Legal: {', '.join(FORMATS)}.")
-    if not path.parent.is_dir():
-        raise DataError(f"The folder {path.parent} does not exist. Make it first, or choose another.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def encode_file(

@@ -1,7 +1,4 @@
-"""The selector as part of a sentence-transformers model: put together, saved, loaded, looked into."""
+"""The selector as part of a sentence-transformers model: put together, saved, loaded, looked into.
 
-from s2sent.model.build import build
-from s2sent.model.load import load
-from s2sent.model.pooling import PoolingMode, SelectivePooling
-
-__all__ = ["PoolingMode", "SelectivePooling", "build", "load"]
+What users need of it is at the top: `s2sent.build`, `s2sent.load`, `s2sent.SelectivePooling`.
+"""

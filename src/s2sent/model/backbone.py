@@ -68,7 +68,7 @@ class Backbone:
 
     def indices(self, selection: SelectionConfig) -> tuple[int, ...]:
         """Find the chosen blocks among the hidden states: 0 is the embedding output, `depth` the last block."""
-        numbers = tuple(n if n >= 0 else self.depth + 1 + n for n in selection.chosen)
+        numbers = tuple(n if n >= 0 else self.depth + 1 + n for n in selection.listed)
         lowest = 1 if isinstance(selection.blocks, int) else 0
         if min(numbers) < lowest or max(numbers) > self.depth:
             raise ConfigError(
@@ -79,7 +79,7 @@ class Backbone:
             raise ConfigError(
                 f"blocks={selection.blocks} are the blocks {numbers} of {self.name}. Name each one once, oldest first."
             )
-        return numbers
+        return numbers[-len(selection.chosen) :]
 
     def normed(self, states: Tensor, index: int, *, from_block: bool = False) -> Tensor:
         """Bring hidden state `index` to the model's own scale.

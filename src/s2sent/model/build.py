@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +12,7 @@ from torch import nn
 
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.backbone import Backbone
-from s2sent.model.folder import check_backbone, is_sentence_model, locate
-from s2sent.model.load import load
+from s2sent.model.load import open_encoder
 from s2sent.model.pooling import PoolingMode, SelectivePooling
 from s2sent.model.prompts import PromptTransformer
 from s2sent.selection import SelectionConfig
@@ -64,22 +59,25 @@ def build(
     selection = selection or SelectionConfig.from_dict(options)
 
     if not isinstance(backbone, SentenceTransformer):
-        backbone = _open(backbone, device, hub, model_kwargs)
+        backbone = open_encoder(backbone, device=device, hub=hub, model_kwargs=model_kwargs)
     modules = list(backbone)
     encoder = modules[0]
     place = next((i for i, module in enumerate(modules) if isinstance(module, Pooling | SelectivePooling)), None)
-    if not isinstance(encoder, Transformer) or place is None:
+    if not isinstance(encoder, Transformer) or place != 1:
         raise ModelError(
             f"The given model is {' → '.join(type(module).__name__ for module in modules)}: a Transformer must come "
-            "first, and a Pooling that can be replaced after it."
+            "first, and right after it a Pooling that can be replaced."
         )
+    replaced = modules[place]
     if template is not None:
         modules[0] = encoder = PromptTransformer.around(encoder, template)
         if pooling is None and encoder.parsed.has_mask:
             pooling = "mask"
     modules[place] = SelectivePooling(
-        encoder.get_embedding_dimension(), selection, pooling=pooling or _pooling_of(modules[place])
+        encoder.get_embedding_dimension(), selection, pooling=pooling or _pooling_of(replaced)
     )
+    if isinstance(replaced, SelectivePooling):
+        replaced.detach()
     if normalize is not None:
         modules = [module for module in modules if not isinstance(module, Normalize)] + [Normalize()] * normalize
     _set_max_length(encoder, max_length)
@@ -88,19 +86,9 @@ def build(
         device=device or str(backbone.device),
         prompts={name: prompt for name, prompt in backbone.prompts.items() if prompt is not None},
         default_prompt_name=backbone.default_prompt_name,
+        similarity_fn_name=backbone.similarity_fn_name,
+        truncate_dim=backbone.truncate_dim,
     )
-
-
-def _open(
-    name: str | Path, device: str | None, hub: dict[str, Any] | None, model_kwargs: dict[str, Any] | None
-) -> SentenceTransformer:
-    folder = locate(name, hub)
-    if is_sentence_model(folder):
-        return load(folder, device=device, model_kwargs=model_kwargs)
-    check_backbone(folder)
-    with _whole_encoder(folder):
-        encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs=model_kwargs)
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
 
 
 def _pooling_of(module: nn.Module) -> PoolingMode:
@@ -130,33 +118,3 @@ def _set_max_length(encoder: Transformer, max_length: int | None) -> None:
             f"this backbone has {limit or 'unlimited'} positions."
         )
     encoder.max_seq_length = max_length
-
-
-@contextmanager
-def _whole_encoder(folder: Path) -> Iterator[None]:
-    """Turn transformers' load report into what matters here.
-
-    It warns of heads that a checkpoint has and an encoder does not use, or the other way round: nothing to tell a
-    user. But weights of the encoder itself that the checkpoint lacks would be random: that is an error.
-    """
-    missing: list[str] = []
-
-    def read(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if "LOAD REPORT" not in message:
-            return True
-        rows = re.findall(r"^(\S+)\s*\|\s*(\w+)\s*\|", message, flags=re.MULTILINE)
-        missing.extend(key for key, status in rows if status == "MISSING" and not key.startswith("pooler."))
-        return False
-
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(read)
-    try:
-        yield
-    finally:
-        logger.removeFilter(read)
-    if missing:
-        raise ModelError(
-            f"{folder} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. Its "
-            "config.json and its weights do not belong together."
-        )

@@ -12,6 +12,7 @@ OWN_MODULES = ("s2sent.model.pooling.SelectivePooling", "s2sent.model.prompts.Pr
 """The classes a modules.json may name besides the host's own."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+_NAMES_CODE = ("activation_function", "activation_fn", "tokenizer_class")  # what host modules import by name
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md"]  # of a hub repository: no code, no pickles
 
 
@@ -55,8 +56,8 @@ def check_sentence_model(folder: Path) -> None:
             "s2sent.build makes a model from it."
         )
     modules = _read_json(source)
-    if not isinstance(modules, list) or not all(isinstance(m, dict) and {"type", "path"} <= m.keys() for m in modules):
-        raise ModelError(f"{source} does not list modules with a type and a path.")
+    if not (isinstance(modules, list) and modules and all(map(_is_module_entry, modules))):
+        raise ModelError(f"{source} does not list modules, each with a type and a path.")
     _check_json_files(folder)
     for module in modules:
         kind, place = module["type"], folder / module["path"]
@@ -65,15 +66,14 @@ def check_sentence_model(folder: Path) -> None:
             raise ModelError(f"{source} names {module['path']!r}, which is outside the model's folder.")
         if not kind.endswith(".Normalize"):  # has nothing to save, so its folder may not have been copied
             _read_json(place / "config.json")
-        if kind in OWN_MODULES or kind.endswith((".Transformer", ".Dense")):
-            _check_weights(place)
+        _check_weights(place, required=kind in OWN_MODULES or kind.endswith((".Transformer", ".Dense")))
 
 
 def check_backbone(folder: Path) -> None:
     """Raise a `ModelError` that names the file unless `folder` is a whole Transformer that brings no code."""
     _read_json(folder / "config.json")
     _check_json_files(folder)
-    _check_weights(folder)
+    _check_weights(folder, required=True)
 
 
 def check_safetensors(path: Path) -> None:
@@ -83,8 +83,8 @@ def check_safetensors(path: Path) -> None:
         header_size = int.from_bytes(file.read(8), "little")
         try:
             header = json.loads(file.read(min(header_size, size)))
-            end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            end = max((int(e["data_offsets"][1]) for name, e in header.items() if name != "__metadata__"), default=0)
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise ModelError(f"{path} is damaged: its header cannot be read. Copy or save the model again.") from error
     if size != 8 + header_size + end:
         raise ModelError(
@@ -93,41 +93,72 @@ def check_safetensors(path: Path) -> None:
         )
 
 
+def _is_module_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
+
+
 def _check_json_files(folder: Path) -> None:
+    """Refuse configs that are cut short or that name code to import."""
     for path in sorted(folder.rglob("*.json")):
         content = _read_json(path)
-        if isinstance(content, dict) and "auto_map" in content:
+        if not isinstance(content, dict):
+            continue
+        if "auto_map" in content:
             raise ModelError(f"{path} has an auto_map, which makes loading run code from the folder. Refused.")
+        for key in _NAMES_CODE:
+            value = content.get(key)
+            if (
+                isinstance(value, str)
+                and "." in value
+                and not value.startswith(("torch.nn.", "sentence_transformers."))
+            ):
+                raise ModelError(f"{path} has {key} {value!r}, which makes loading import foreign code. Refused.")
         if path.name == "router_config.json":
-            for kind in content.get("types", {}).values():
-                _check_type(kind, path)
+            types = content.get("types")
+            for kind in types.values() if isinstance(types, dict) else ():
+                _check_type(str(kind), path)
 
 
 def _check_type(kind: str, source: Path) -> None:
-    if not kind.startswith("sentence_transformers.") and kind not in OWN_MODULES:
+    if kind in OWN_MODULES:
+        return
+    if not kind.startswith("sentence_transformers."):
         raise ModelError(
             f"{source} names the class {kind!r}, which is neither sentence-transformers' nor s2sent's. Loading it "
             "would run code that somebody put there. If you trust it, load it with SentenceTransformer(…, "
             "trust_remote_code=True)."
         )
+    from sentence_transformers.util import import_from_string
+
+    try:
+        import_from_string(kind)
+    except ImportError as error:
+        raise ModelError(f"{source} names {kind}, which the installed sentence-transformers does not have.") from error
 
 
-def _check_weights(place: Path) -> None:
-    index = place / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(_read_json(index)["weight_map"].values()))
+def _check_weights(place: Path, *, required: bool) -> None:
+    """Check the weights of one module, found where transformers and the host look for them."""
+    single, index = place / "model.safetensors", place / "model.safetensors.index.json"
+    adapter = place / "adapter_model.safetensors"
+    if single.is_file() or not index.is_file():
+        files = [adapter] if adapter.is_file() and not single.is_file() else [single]
     else:
-        adapter = "adapter_model.safetensors"
-        names = [adapter if (place / adapter).is_file() else "model.safetensors"]
-    for path in (place / name for name in names):
+        shards = _read_json(index)
+        names = shards.get("weight_map") if isinstance(shards, dict) else None
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ModelError(f"{index} is damaged: it has no weight_map from weights to files. Save the model again.")
+        files = [place / name for name in sorted(set(names.values()))]
+    for path in files:
         if path.is_file():
             check_safetensors(path)
-        elif pickles := sorted(p for p in place.iterdir() if p.suffix in _PICKLES and p.name != "training_args.bin"):
+            continue
+        pickles = sorted(p for p in place.glob("*") if p.suffix in _PICKLES and p.name != "training_args.bin")
+        if pickles:
             raise ModelError(
                 f"{path} is missing, and {pickles[0]} is refused: reading a pickle can run code. Convert it with the "
                 "library that wrote it: save_pretrained(…) writes safetensors."
             )
-        else:
+        if required:
             raise ModelError(f"{path} is missing: the model is not whole.")
 
 

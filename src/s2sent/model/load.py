@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from s2sent.model.folder import check_sentence_model, locate
+from s2sent.errors import ModelError
+from s2sent.model.folder import check_backbone, check_sentence_model, is_sentence_model, locate
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -31,18 +36,75 @@ def load(
     """
     folder = locate(model, hub)
     check_sentence_model(folder)
+    return _load_checked(folder, device, model_kwargs)
 
+
+def open_encoder(
+    model: str | Path,
+    *,
+    device: str | None = None,
+    hub: dict[str, Any] | None = None,
+    model_kwargs: dict[str, Any] | None = None,
+) -> SentenceTransformer:
+    """Load a sentence model as `load` does, or a bare Transformer, which then pools the mean of its last block."""
+    folder = locate(model, hub)
+    if is_sentence_model(folder):
+        check_sentence_model(folder)
+        return _load_checked(folder, device, model_kwargs)
+    check_backbone(folder)
+
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    with whole_encoder(folder):
+        encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs=model_kwargs)
+    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+
+
+def _load_checked(folder: Path, device: str | None, model_kwargs: dict[str, Any] | None) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     untrusted = {"trust_remote_code": False}
-    return SentenceTransformer(
-        str(folder),
-        device=device,
-        local_files_only=True,
-        # The host asks for this before it imports any module that is not its own. The check above has seen to it
-        # that ours is the only such one; code for the encoder or the tokenizer stays forbidden.
-        trust_remote_code=True,
-        model_kwargs={**(model_kwargs or {}), **untrusted},
-        processor_kwargs=dict(untrusted),
-        config_kwargs=dict(untrusted),
-    )
+    with whole_encoder(folder):
+        return SentenceTransformer(
+            str(folder),
+            device=device,
+            local_files_only=True,
+            # The host asks for this before it imports any module that is not its own. The check has seen to it that
+            # ours is the only such one; code for the encoder or the tokenizer stays forbidden.
+            trust_remote_code=True,
+            model_kwargs={**(model_kwargs or {}), **untrusted},
+            processor_kwargs=dict(untrusted),
+            config_kwargs=dict(untrusted),
+        )
+
+
+@contextmanager
+def whole_encoder(folder: Path) -> Iterator[None]:
+    """Turn transformers' load report into what matters here.
+
+    It warns of heads that a checkpoint has and an encoder does not use, or the other way round: nothing to tell a
+    user. But weights of the encoder itself that the checkpoint lacks would be random: that is an error.
+    """
+    missing: list[str] = []
+
+    def read(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if "LOAD REPORT" not in message:
+            return True
+        rows = re.findall(r"^(\S+)\s*\|\s*(\w+)\s*\|", message, flags=re.MULTILINE)
+        missing.extend(key for key, status in rows if status == "MISSING" and not key.startswith("pooler."))
+        return False
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(read)
+    try:
+        yield
+    finally:
+        logger.removeFilter(read)
+    if missing:
+        raise ModelError(
+            f"{folder} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. Its "
+            "config.json and its weights do not belong together."
+        )

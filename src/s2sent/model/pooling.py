@@ -13,7 +13,7 @@ from torch import Tensor
 
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.model.backbone import Backbone
-from s2sent.model.stream import STREAMED, BlockStream, Pass
+from s2sent.model.stream import BlockStream
 from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, TokenLayout
 
 PoolingMode = Literal["mean", "cls", "mask"]
@@ -113,19 +113,22 @@ class SelectivePooling(Module):
         self._special_tokens = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
         self._encoder = [encoder]
         encoder.auto_model.config.output_hidden_states = True
+        self.detach()
+        self._stream = BlockStream(encoder, self, self._backbone)
+
+    def detach(self) -> None:
+        """Stop listening to the encoder, for a selector that is taken out of a model."""
         if self._stream is not None:
             self._stream.detach()
-        streams = BlockStream.serves(self, self._backbone)
-        self._stream = BlockStream(encoder, self, self._backbone) if streams else None
+            self._stream = None
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Fuse and pool the encoder's blocks into `sentence_embedding`."""
         del kwargs
-        streamed: Pass | None = features.pop(STREAMED, None)
+        streamed = self._stream.finished(features) if self._stream is not None else None
         features.pop("token_embeddings", None)  # the last block's: nobody behind the selection may take them for fused
         if streamed is not None:
-            self._check_text(streamed.basis.layout)
-            out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype or torch.float32)
+            out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype)
             inputs = dict(features)
             tokens: Callable[[], Tensor] = lambda: self.select(self._encoder[0].forward(inputs)).tokens()  # noqa: E731
         else:
@@ -164,9 +167,12 @@ class SelectivePooling(Module):
         return plain.choose(hidden_states, plain.indices(self.selection))
 
     def token_basis(self, features: Mapping[str, Any]) -> TokenBasis | None:
-        """Return the sums over the tokens that the selection wants of every chosen block; None without a mask."""
+        """Check the batch, and return the sums over tokens that every chosen block is asked for; None: no mask."""
         layout = layout_of(features)
-        return None if layout is None else self.selector.token_basis(layout, self._pool_weights(features, layout))
+        if layout is None:
+            return None
+        self._check_text(layout)
+        return self.selector.token_basis(layout, self._pool_weights(features, layout))
 
     def _pool_weights(self, features: Mapping[str, Any], layout: TokenLayout) -> Tensor | None:
         match self.pooling:
@@ -212,7 +218,11 @@ class SelectivePooling(Module):
             module = cls(**config)
         except (S2SentError, TypeError) as error:
             raise ModelError(f"{Path(model_name_or_path, subfolder, cls.config_file_name)}: {error}") from error
-        cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=module, **hub)
+        try:
+            cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=module, **hub)
+        except RuntimeError as error:
+            weights = Path(model_name_or_path, subfolder, "model.safetensors")
+            raise ModelError(f"{weights} does not fit the config.json beside it: {error}") from error
         return module
 
 

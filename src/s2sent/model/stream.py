@@ -21,42 +21,40 @@ from s2sent.selection import TokenBasis
 if TYPE_CHECKING:
     from s2sent.model.pooling import SelectivePooling
 
-STREAMED = "streamed_blocks"
-"""The feature that carries a finished `Pass` from the encoder to the selector."""
+_FINISHED = "streamed_blocks"  # the feature that carries finished passes from the encoder to the selectors behind it
 
 
 @dataclass
 class Pass:
-    """One run of the encoder: what it has projected so far."""
+    """One run of the encoder: what one stream has projected of it so far."""
 
     stream: BlockStream
     basis: TokenBasis
-    dtype: torch.dtype | None = None
+    dtype: torch.dtype = torch.float32
     blocks_run: int = 0
     projections: list[Tensor] = field(default_factory=list)
 
 
-# Two threads may encode with one model at a time; each sees the pass it started.
-_running: ContextVar[Pass | None] = ContextVar("s2sent_running_pass", default=None)
+# The passes under way: per thread, because two threads may encode with one model; and several, because the selectors
+# of several models may listen to one encoder.
+_running: ContextVar[tuple[Pass, ...]] = ContextVar("s2sent_running_passes", default=())
 
 
 class BlockStream:
-    """Hooks on a host `Transformer` and its blocks that hand the selector the projections of the chosen blocks."""
+    """Hooks on a host `Transformer` and its blocks that hand one selector the projections of its blocks."""
 
-    def __init__(self, transformer: nn.Module, pooling: SelectivePooling, backbone: Backbone) -> None:
+    def __init__(self, encoder: nn.Module, pooling: SelectivePooling, backbone: Backbone) -> None:
         self.pooling = pooling
         self.backbone = backbone
         self.indices = backbone.indices(pooling.selection)
+        # Streamed are weights that do not depend on the token, of blocks whose output is the hidden state.
+        self.streams = backbone.blocks is not None and not pooling.selection.per_token and 0 not in self.indices
+        blocks = dict.fromkeys(backbone.blocks or ()) if self.streams else ()
         self.handles: list[RemovableHandle] = [
-            transformer.register_forward_pre_hook(self.begin, with_kwargs=True),
-            transformer.register_forward_hook(self.end, always_call=True),
-            *(block.register_forward_hook(self.project) for block in dict.fromkeys(backbone.blocks or ())),
+            encoder.register_forward_pre_hook(self.begin, with_kwargs=True),
+            encoder.register_forward_hook(self.end, always_call=True),
+            *(block.register_forward_hook(self.project) for block in blocks),
         ]
-
-    @staticmethod
-    def serves(pooling: SelectivePooling, backbone: Backbone) -> bool:
-        """Whether this selection can be streamed: weights that do not depend on the token, from blocks alone."""
-        return backbone.blocks is not None and not pooling.selection.per_token and 0 not in pooling.selection.chosen
 
     def detach(self) -> None:
         """Take the hooks off again."""
@@ -64,34 +62,47 @@ class BlockStream:
             handle.remove()
 
     def begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Before the encoder: start a pass, and ask the model not to keep hidden states."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        """Before the encoder: check the text, and start a pass or ask for hidden states."""
+        if torch.compiler.is_compiling():
             return None
+        self._close()  # what an earlier run left, if it was interrupted
         features = args[0]
         basis = self.pooling.token_basis(features)
-        if basis is None:
-            return None
-        _running.set(Pass(self, basis))
-        return args, {**kwargs, "output_hidden_states": False}
+        if basis is None or not self.streams or torch.is_grad_enabled():
+            return args, {**kwargs, "output_hidden_states": True}
+        _running.set((*_running.get(), Pass(self, basis)))
+        return args, {"output_hidden_states": False, **kwargs}  # unless another selector has asked for them
 
     def project(self, _: nn.Module, __: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:
         """After a block: if it is a chosen one, keep its sums over the tokens."""
-        current = _running.get()
-        if current is None or current.stream is not self:
+        current = self._current()
+        states = output[0] if isinstance(output, tuple) else output
+        # Another shape: a run that was interrupted left its pass open, and this is not that run.
+        if current is None or states.shape[:2] != current.basis.layout.mask.shape:
             return
         current.blocks_run += 1
         if current.blocks_run in self.indices:
-            states = output[0] if isinstance(output, tuple) else output
             states = self.backbone.normed(states, current.blocks_run, from_block=True)
             current.dtype = states.dtype
-            with torch.autocast(states.device.type, enabled=False):
-                current.projections.append(current.basis.project(states))
+            current.projections.append(current.basis.project(states))
 
     def end(self, _: nn.Module, __: tuple[Any, ...], features: dict[str, Any] | None) -> None:
-        """After the encoder, even when it failed: close the pass and hand it on."""
-        current = _running.get()
-        if current is None or current.stream is not self:
-            return
-        _running.set(None)
-        if features is not None and current.blocks_run == self.backbone.depth:
-            features[STREAMED] = current
+        """After the encoder, even if it failed: close the pass, and hand it on."""
+        current = self._current()
+        if current is not None:
+            self._close()
+        if current is not None and features is not None:
+            features[_FINISHED] = (*features.get(_FINISHED, ()), current)
+
+    def finished(self, features: dict[str, Any]) -> Pass | None:
+        """Take this stream's pass out of what came from the encoder; None if it was not streamed."""
+        passes: tuple[Pass, ...] = features.pop(_FINISHED, ())
+        return next((done for done in passes if done.stream is self), None)
+
+    def _current(self) -> Pass | None:
+        if torch.compiler.is_compiling():
+            return None
+        return next((running for running in _running.get() if running.stream is self), None)
+
+    def _close(self) -> None:
+        _running.set(tuple(running for running in _running.get() if running.stream is not self))

@@ -96,10 +96,14 @@ class SelectionConfig:
         return asdict(self)
 
     @property
+    def listed(self) -> tuple[int, ...]:
+        """`blocks` written out, oldest first."""
+        return tuple(range(-self.blocks, 0)) if isinstance(self.blocks, int) else self.blocks
+
+    @property
     def chosen(self) -> tuple[int, ...]:
-        """The blocks that take part, oldest first: `blocks` written out; for `fusion="last"` only the last of them."""
-        listed = tuple(range(-self.blocks, 0)) if isinstance(self.blocks, int) else self.blocks
-        return listed[-1:] if self.fusion == "last" else listed
+        """The listed blocks that take part: all of them, or for `fusion="last"` only the last."""
+        return self.listed[-1:] if self.fusion == "last" else self.listed
 
     @property
     def branches(self) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from s2sent.errors import ConfigError
 from s2sent.selection.config import SelectionConfig
 from s2sent.selection.frequencies import low_frequencies, part_sizes
-from s2sent.selection.tokens import TokenBasis, TokenLayout
+from s2sent.selection.tokens import TokenBasis, TokenLayout, full_precision
 
 LAST_BLOCK_SHARE = 0.99
 """The weight that `prior="last"` gives the last block before training."""
@@ -96,24 +96,25 @@ class Selector(nn.Module):
         if config.gate == "static" or config.prior == "last":
             self.block_logits = nn.Parameter(torch.zeros(config.branches))
 
-        self.frequencies = low_frequencies(config.frequencies if config.squeeze == "dct" else 1, config.branches)
+        spectral = config.gated and config.squeeze == "dct"
+        self.frequencies = low_frequencies(config.frequencies if spectral else 1, config.branches)
         if len(self.frequencies) > dim:
             raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
         self.part_sizes = part_sizes(dim, len(self.frequencies))
         # Kept as whole numbers: a model moved to half precision takes its float buffers along, and the basis is fp32.
-        block_index, token_index = torch.tensor(self.frequencies).T
-        token_frequencies, row = token_index.unique(return_inverse=True)  # sorted, so row 0 is frequency 0
+        token_frequencies = sorted({b for _, b in self.frequencies})  # frequency 0 is always there, and first
+        self._part_rows = [token_frequencies.index(b) for _, b in self.frequencies]
         parts = torch.tensor(self.part_sizes)
-        self.register_buffer("token_frequencies", token_frequencies, persistent=False)  # (k,)
-        self.register_buffer("feature_row", row.repeat_interleave(parts), persistent=False)  # (d,) its b, as a row of k
-        self.register_buffer(
-            "feature_block_index", block_index.repeat_interleave(parts), persistent=False
-        )  # (d,) its a
+        block_index = torch.tensor([a for a, _ in self.frequencies]).repeat_interleave(parts)
+        nonzero = torch.tensor([(a > 0) + (b > 0) for a, b in self.frequencies]).repeat_interleave(parts)
+        self.register_buffer("token_frequencies", torch.tensor(token_frequencies), persistent=False)  # (k,)
+        self.register_buffer("feature_block_index", block_index, persistent=False)  # (d,) each feature's a
+        self.register_buffer("feature_nonzero", nonzero, persistent=False)  # (d,) how many of its a, b are not 0
         self.reset_parameters()
 
     token_frequencies: Tensor
-    feature_row: Tensor
     feature_block_index: Tensor
+    feature_nonzero: Tensor
 
     def reset_parameters(self) -> None:
         """Start again as the config says: torch's own initialisation, then the prior."""
@@ -145,20 +146,13 @@ class Selector(nn.Module):
             pool: Token weights (b, l) of a linear pooling, such as one-hot [CLS]; by default the mean over the tokens.
             cu_seq_lens: (b + 1,) cumulative lengths, for states flattened by unpadded attention.
         """
-        states = self._checked(hidden_states)
-        if cu_seq_lens is not None:
-            layout = TokenLayout.flat(cu_seq_lens)
-        elif attention_mask is not None:
-            layout = TokenLayout.padded(attention_mask)
-        else:
-            layout = TokenLayout.padded(torch.ones(states[0].shape[:2], device=states[0].device))
-        # Autocast would redo the basis and the sums over tokens in half precision.
-        with torch.autocast(states[0].device.type, enabled=False):
-            basis = self.token_basis(layout, pool)
-            if self.config.per_token:
-                return self._select_per_token(states, basis)
-            out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
-            out._states, out._layout = states, layout
+        states = self._checked_states(hidden_states)
+        layout = self._checked_layout(states[0], attention_mask, cu_seq_lens)
+        basis = self.token_basis(layout, pool)
+        if self.config.per_token:
+            return self._select_per_token(states, basis)
+        out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
+        out._states, out._layout = states, layout
         return out
 
     def token_basis(self, layout: TokenLayout, pool: Tensor | None = None) -> TokenBasis:
@@ -170,28 +164,33 @@ class Selector(nn.Module):
         """Select from blocks that were `project`ed (b, k, d) one by one, as a streamed encoder gives them."""
         lengths = basis.layout.lengths
         blocks = torch.stack(list(projections), dim=1)  # (b, n, k, d)
-        pooled = self._pooled(blocks, lengths)  # (b, n, d)
         squeezed = blocks[:, :, : len(self.token_frequencies)]
         if self.config.fusion != "stack":
             squeezed = squeezed.mean(dim=1, keepdim=True)
 
-        weights = self.weigh(self.squeeze(squeezed, lengths))  # (b, n, d), or (b, 1, d) for a single branch
+        weights = (
+            self.weigh(self.squeeze(squeezed, lengths)) if self.config.gated else self.fixed_weights(lengths.shape[0])
+        )
         if self.config.fusion != "stack":
             weights = (weights / len(projections)).expand(-1, len(projections), -1)
-        out = Selection((weights * pooled).sum(dim=1).to(dtype), weights)
+        row, divisor = self._pooling_row(blocks, lengths)
+        out = Selection(((weights * row).sum(dim=1) / divisor).to(dtype), weights)
         out.projections = squeezed
         return out
 
-    def _pooled(self, projections: Tensor, lengths: Tensor) -> Tensor:
-        """Frequency 0 sums the tokens, so the mean is at hand; another pooling has its own row, the last."""
-        if projections.shape[2] > len(self.token_frequencies):
-            return projections[:, :, -1]
-        return projections[:, :, 0] / lengths[:, None, None]
+    def _pooling_row(self, projections: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | int]:
+        """Frequency 0 sums the tokens, so the mean is that over L; another pooling has its own row, the last."""
+        if projections.shape[-2] > len(self.token_frequencies):
+            return projections[..., -1, :], 1
+        return projections[..., 0, :], lengths[:, None]
 
     def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
         """Frequency Selection: each part of the features with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
         n_branches = projections.shape[1]
-        own_row = projections.gather(2, self.feature_row.expand(*projections.shape[:2], 1, -1))[:, :, 0]  # (b, n, d)
+        parts = torch.split(projections, list(self.part_sizes), dim=-1)
+        own_row = torch.cat(
+            [part[:, :, k] for part, k in zip(parts, self._part_rows, strict=True)], dim=-1
+        )  # (b, n, d)
         n = torch.arange(n_branches, device=projections.device)
         block_basis = torch.cos(math.pi / n_branches * (n[:, None] + 0.5) * self.feature_block_index)  # (n, d)
         f = (own_row * block_basis).sum(dim=1)  # (b, d)
@@ -199,25 +198,28 @@ class Selector(nn.Module):
             case "mean":
                 return f / (n_branches * lengths[:, None])
             case "orthonormal":
-                not_zero = (self.feature_block_index > 0).int() + (self.token_frequencies[self.feature_row] > 0).int()
-                return f * torch.rsqrt(n_branches * lengths[:, None].float()) * torch.exp2(not_zero / 2)
+                return f * torch.rsqrt(n_branches * lengths[:, None].float()) * torch.exp2(self.feature_nonzero / 2)
             case "sum":
                 return f
 
     def weigh(self, f: Tensor) -> Tensor:
         """Excite and select: the squeezed sentence f (…, d) → every branch's weights (…, n, d) in fp32."""
-        if self.config.gate == "none":
-            return f.new_ones(*f.shape[:-1], 1, self.dim)
-        if self.config.gate == "static":
-            weights = self.block_logits.float().softmax(dim=0)[:, None]  # (n, 1)
-            return weights.expand(*f.shape[:-1], -1, self.dim)
         return self._choose(self.excite(f))
+
+    def fixed_weights(self, sentences: int) -> Tensor:
+        """Return the weights (b, n, d) of a form without excitation: the learned static ones, or simply 1."""
+        if self.config.gate == "static":
+            weights = self.block_logits.float().softmax(dim=0)  # (n,)
+        else:
+            weights = torch.ones(1, device=self.token_frequencies.device)
+        return weights[None, :, None].expand(sentences, -1, self.dim)
 
     def excite(self, f: Tensor) -> Tensor:
         """Excitation: s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d) in fp32."""
-        s: Tensor = self.reduce(f.to(self.reduce.weight.dtype))  # (…, d/r)
-        s = s.tanh() if self.config.activation == "tanh" else s.relu()
-        e: Tensor = self.expand(s).float().view(*f.shape[:-1], self.config.branches, self.dim)
+        with full_precision(f):
+            s: Tensor = self.reduce(f.to(self.reduce.weight.dtype))  # (…, d/r)
+            s = s.tanh() if self.config.activation == "tanh" else s.relu()
+            e: Tensor = self.expand(s).float().view(*f.shape[:-1], self.config.branches, self.dim)
         return e.sigmoid() if self.config.gate == "sigmoid" else e
 
     def _choose(self, e: Tensor) -> Tensor:
@@ -237,16 +239,16 @@ class Selector(nn.Module):
         if not stack:
             weights = (weights / len(states)).expand(-1, -1, len(states), -1)
         layout = basis.layout
-        tokens = basis.project(_fuse(states, weights.unbind(dim=-2)))[:, None]  # (b, 1, k, d)
+        row, divisor = self._pooling_row(basis.project(_fuse(states, weights.unbind(dim=-2))), layout.lengths)
         over_tokens = basis.project(weights.flatten(-2))[:, 0] / layout.lengths[:, None]  # (b, n·d)
         out = Selection(
-            embedding=self._pooled(tokens, layout.lengths)[:, 0].to(states[0].dtype),
+            embedding=(row / divisor).to(states[0].dtype),
             weights=over_tokens.view(-1, *weights.shape[-2:]),
         )
         out._states, out._layout, out._token_weights = states, layout, weights
         return out
 
-    def _checked(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _checked_states(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:
         expected = len(self.config.chosen)
         given = list(hidden_states)[-1:] if self.config.fusion == "last" else list(hidden_states)
         if len(given) != expected:
@@ -265,6 +267,32 @@ class Selector(nn.Module):
                 f"An empty batch: hidden states of shape {tuple(given[0].shape)}. Give at least one token."
             )
         return given
+
+    @staticmethod
+    def _checked_layout(states: Tensor, attention_mask: Tensor | None, cu_seq_lens: Tensor | None) -> TokenLayout:
+        shape = tuple(states.shape[:2])
+        if cu_seq_lens is not None:
+            # What follows reads values, which a compiler cannot; shapes it can.
+            fits = torch.compiler.is_compiling() or (len(cu_seq_lens) > 1 and int(cu_seq_lens[-1]) == shape[1])
+            if shape[0] != 1 or not fits:
+                raise ConfigError(
+                    f"cu_seq_lens are the cumulative lengths (0, …, Σ) of states (1, Σ, d); the states are {shape} and "
+                    f"the last entry is {int(cu_seq_lens[-1]) if len(cu_seq_lens) else 'missing'}."
+                )
+            layout = TokenLayout.flat(cu_seq_lens)
+        elif attention_mask is None:
+            layout = TokenLayout.padded(torch.ones(shape, device=states.device))
+        elif tuple(attention_mask.shape) != shape:
+            raise ConfigError(
+                f"The attention mask has shape {tuple(attention_mask.shape)}, the hidden states {shape}: one entry is "
+                "needed for each token."
+            )
+        else:
+            layout = TokenLayout.padded(attention_mask)
+        if not torch.compiler.is_compiling() and bool((layout.lengths < 1).any()):
+            sentence = int((layout.lengths < 1).nonzero()[0])
+            raise ConfigError(f"Sentence {sentence} of the batch has no tokens: its attention mask is all zero.")
+        return layout
 
     def extra_repr(self) -> str:
         """Show what decides the selection."""

@@ -13,6 +13,11 @@ import torch
 from torch import Tensor
 
 
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """Keep autocast, if it is on, from redoing fp32 products in half precision."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """Where the real tokens of a batch are. Positions count real tokens only, so padding on either side is nothing.
@@ -81,7 +86,8 @@ class TokenBasis:
         """Sum a block's states (b, l, d) over its tokens with each row, in fp32: (b, k, d)."""
         states = states.float()
         if self.layout.sentence is None:
-            return torch.bmm(self.rows, states)
+            with full_precision(states):
+                return torch.bmm(self.rows, states)
         # Flat: one row at a time, so that at most one copy of the states is alive.
         zeros = states.new_zeros(len(self.layout.lengths), states.shape[-1])
         return torch.stack(

@@ -32,7 +32,7 @@ from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
 from s2sent.training.recipes import Recipe
 from s2sent.training.setup import encoder_of, learning_rate_factor, make_loss, make_model, make_optimizer
-from s2sent.training.validation import Validator, find_validator, stsb, stsb_file
+from s2sent.training.validation import Validator, find_validator, stsb
 
 LOG_EVERY = 10
 CHECKPOINT_MINUTES = 5.0
@@ -351,7 +351,7 @@ class _Run:
         if self.ranks.leads:
             if self.validator is not None and self.before is not None:
                 scores = {f"{self.validator.name} before": self.before, self.validator.name: self.best_score}
-            if self.validator is not None and self.validator.name == "STS-B dev" and stsb_file("test"):
+            if self.validator is not None and self.validator.name == "STS-B dev":
                 scores["STS-B test"] = stsb("test")(self.model)
             self._draw()
             shown = {name: f"{value:.2f}" for name, value in scores.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from s2sent.data.corpus import Corpus
+from s2sent.data.senteval import find_folder
+from s2sent.data.sts import read_sts
 from s2sent.errors import ConfigError, DataError
 
-ENVIRONMENT = "S2SENT_DATA"
 MOST_HELD_OUT = 1000
 
 
@@ -95,7 +95,7 @@ def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
     """Return what `Recipe.dev` means. For held-out lines the corpus is told to keep them out of training."""
     if dev == "none":
         return None
-    if dev == "auto" and stsb_file("dev") is not None:
+    if dev == "auto" and has_stsb():
         dev = "stsb"
     if dev == "stsb":
         return stsb("dev")
@@ -115,32 +115,18 @@ def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
     return read_pairs(path)
 
 
-def stsb_file(part: str) -> Path | None:
-    """Return STS-B's `dev` or `test` file in the folder that S2SENT_DATA names, if it is there."""
-    root = os.environ.get(ENVIRONMENT)
-    if not root:
-        return None
-    for folder in (Path(root) / "senteval", Path(root)):
-        path = folder / "STS" / "STSBenchmark" / f"sts-{part}.csv"
-        if path.is_file():
-            return path
-    return None
+def has_stsb() -> bool:
+    """Whether S2SENT_DATA names a folder that holds STS-B."""
+    try:
+        return (find_folder() / "STS" / "STSBenchmark").is_dir()
+    except DataError:
+        return False
 
 
 def stsb(part: str) -> Similarity:
-    """Read STS-B's `dev` or `test` part as SentEval's folder has it."""
-    path = stsb_file(part)
-    if path is None:
-        raise DataError(
-            f"STS-B {part} was not found. {ENVIRONMENT} must name a folder with SentEval's STS/STSBenchmark."
-        )
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    for number, row in enumerate(rows, start=1):
-        if len(row) < 7:
-            raise DataError(f"{path}, line {number} has {len(row)} columns instead of 7 or more.")
-    return Similarity(
-        f"STS-B {part}", [row[5] for row in rows], [row[6] for row in rows], [float(row[4]) for row in rows]
-    )
+    """Read STS-B's `dev` or `test` part from SentEval's folder."""
+    (pairs,) = read_sts(find_folder(), "STS-B-dev" if part == "dev" else "STS-B").subsets
+    return Similarity(f"STS-B {part}", pairs.first, pairs.second, pairs.gold.tolist())
 
 
 def read_pairs(path: Path) -> Similarity:

@@ -1,0 +1,52 @@
+"""What a person sees while an evaluation runs: one bar, on standard error, gone when it is done."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from s2sent.cli.screen import errors
+from s2sent.evaluation.listener import Listener
+from s2sent.evaluation.result import TaskResult
+
+
+class Bar(Listener):
+    """A progress bar for the encoding, a line for every task that is finished."""
+
+    def __init__(self, name: str = "") -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=errors,
+            transient=True,
+        )
+        self.name = name
+        self.bar = self.progress.add_task(name, total=None)
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def encoding(self, sentences: int) -> None:
+        """A new bar of this length."""
+        self.progress.reset(self.bar, total=sentences, description=f"{self.name} encoding")
+
+    def encoded(self, sentences: int) -> None:
+        """Move it."""
+        self.progress.advance(self.bar, sentences)
+
+    def scoring(self, task: str) -> None:
+        """Say what is being done now."""
+        self.progress.update(self.bar, description=f"{self.name} {task}")
+
+    def scored(self, result: TaskResult) -> None:
+        """Leave a line behind: should the run be killed, people know what is safe."""
+        self.progress.console.print(f"{self.name} {result.task} {result.headline():.2f}", highlight=False)

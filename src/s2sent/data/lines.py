@@ -1,0 +1,112 @@
+"""Lines of a text file, checked as they are read.
+
+Every reader of this package starts here, so that a missing file, bytes in another encoding or a line that was
+damaged before we met it are said once, in one way: the file, the line, what to do.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from s2sent.errors import DataError
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of one file, without their line ends."""
+
+    path: str
+    """Where they came from, for messages."""
+    rows: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fail(self, index: int, problem: str) -> DataError:
+        """An error that names the file, the line (counted from 1) and its text, cut to what fits on a screen."""
+        text = self.rows[index]
+        shown = text if len(text) <= 80 else text[:77] + "..."
+        return DataError(f"{self.path}, line {index + 1}: {problem}: {shown!r}")
+
+
+def read_lines(path: Path, encoding: str = "utf-8", *, hint: str = "") -> Lines:
+    r"""Read a file into lines; only "\n" and "\r\n" end a line.
+
+    Python's ``splitlines`` also breaks at U+0085, U+2028 and form feeds, which occur inside damaged sentences and
+    would shift every label below them by one.
+
+    Args:
+        path: the file.
+        encoding: ``utf-8`` (a byte order mark is dropped) or ``latin-1``.
+        hint: how to get the file, added to the message when it is missing.
+
+    Raises:
+        DataError: the file is missing, is empty, or holds bytes that are not of this encoding.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise DataError(f"{path} {reason}." + (f" {hint}" if hint else "")) from error
+    return decode_lines(data, str(path), encoding)
+
+
+def decode_lines(data: bytes, path: str, encoding: str = "utf-8") -> Lines:
+    """The same for bytes that are at hand already, such as a member of a zip; ``path`` names them in messages."""
+    if encoding == "utf-8":
+        data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not {encoding}. "
+            "The file is damaged or was saved in another encoding: take it again from its source."
+        ) from error
+    if not text.strip():
+        raise DataError(f"{path} is empty: take it again from its source.")
+    rows = text.split("\n")
+    if rows[-1] == "":
+        rows.pop()  # the end of the last line, not a line of its own
+    return Lines(path, tuple(row.removesuffix("\r") for row in rows))
+
+
+def is_mojibake(text: str) -> bool:
+    """Whether a text was damaged by an encoding mistake before it reached us.
+
+    Three signs, all of which ordinary text lacks: the replacement character, a C1 control character (a Windows
+    quotation mark read as latin-1), and text that is valid UTF-8 once written back as Windows-1252 ("cafÃ©").
+    """
+    if text.isascii():
+        return False
+    if any(character == "\ufffd" or "\x80" <= character <= "\x9f" for character in text):
+        return True
+    try:
+        text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
+def words(text: str) -> str:
+    """The text as SentEval passes it on: split at white space, joined by single spaces."""
+    return " ".join(text.split())
+
+
+def damage_notes(where: str, sentences: Iterable[str]) -> list[str]:
+    """What an honest report says about these sentences: how many are empty, how many damaged. They are kept."""
+    empty = damaged = 0
+    for sentence in sentences:
+        empty += not sentence
+        damaged += is_mojibake(sentence)
+    notes = []
+    if empty:
+        notes.append(f"{where}: {counted(empty, 'empty sentence')}, kept as SentEval does")
+    if damaged:
+        notes.append(f"{where}: {counted(damaged, 'sentence')} with damaged characters (mojibake), used as written")
+    return notes
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 pair``, ``2 pairs``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

