@@ -79,6 +79,16 @@ def test_simcse_is_the_plain_loop_over_two_dropout_views(bert: Path) -> None:
     assert value.item() == pytest.approx(plain_info_nce(one, two, 0.2), rel=1e-4)
 
 
+def test_under_autocast_the_loss_itself_keeps_all_digits(bert: Path) -> None:
+    loss = SimCSELoss(a_model(bert, dropout=False), temperature=0.05)
+    views = [torch.randn(8, 32) for _ in range(2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss._contrast_in_fp32([view.bfloat16() for view in views])
+    one, two = (view.bfloat16().float() for view in views)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(plain_info_nce(one, two, 0.05), rel=1e-5)
+
+
 def test_supervised_counts_hard_negatives(bert: Path) -> None:
     model = a_model(bert, dropout=False)
     columns = [batch(model, SENTENCES[i : i + 3]) for i in (0, 3, 6)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from s2sent.errors import ConfigError
 
@@ -33,9 +33,9 @@ class MaskedLanguageLoss(nn.Module):
         tokenizer: Any = encoder.tokenizer
         if tokenizer.mask_token_id is None:
             raise ConfigError("mlm_weight needs a tokenizer with a mask token, and this backbone's has none.")
-        quiet = logging.getLogger("transformers.modeling_utils")
-        level = quiet.level
-        quiet.setLevel(logging.ERROR)  # its report of heads that are new or not used is nothing to tell a user
+        level = logging.get_verbosity()
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        # Reports of heads that are new or not used are nothing to tell a user.
         try:
             self.language_model: Any = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True)
         except ValueError as error:
@@ -43,7 +43,7 @@ class MaskedLanguageLoss(nn.Module):
                 f"mlm_weight: {type(encoder.auto_model).__name__} has no masked-language form."
             ) from error
         finally:
-            quiet.setLevel(level)
+            logging.set_verbosity(level)
         # Around the very encoder that is trained, and with its word vectors as output weights, as pretrained.
         setattr(self.language_model, self.language_model.base_model_prefix, encoder.auto_model)
         self.language_model.tie_weights()

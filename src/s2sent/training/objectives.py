@@ -79,7 +79,7 @@ class ContrastiveLoss(CachedLossMixin, nn.Module):
             return self.forward_cached([dict(view) for view in views])
         rows = [len(view["input_ids"]) for view in views]
         embeddings: Tensor = self.model(self.together(views))["sentence_embedding"]
-        return self.contrast(list(torch.split(embeddings, rows)))
+        return self._contrast_in_fp32(list(torch.split(embeddings, rows)))
 
     def views(self, columns: list[Features]) -> list[Features]:
         """Return the batches to encode, the anchors first. By default the columns as they are."""
@@ -89,6 +89,11 @@ class ContrastiveLoss(CachedLossMixin, nn.Module):
         """Compute the loss from the views' sentence vectors, (b, d) each, in the order of `views`."""
         return self.info_nce([self.head(view) for view in embeddings])
 
+    def _contrast_in_fp32(self, embeddings: list[Tensor]) -> Tensor:
+        # Cosines divided by τ = 0.05 and covariances want more digits than autocast would leave them.
+        with torch.autocast(embeddings[0].device.type, enabled=False):
+            return self.contrast([view.float() for view in embeddings])
+
     def info_nce(self, views: Sequence[Tensor], *, gather: bool = True) -> Tensor:
         """−log softmax of cos(anchor, positive)/τ over everybody's positives, and negatives if there is a third view.
 
@@ -97,14 +102,14 @@ class ContrastiveLoss(CachedLossMixin, nn.Module):
         scored = MultipleNegativesRankingLoss(
             self.model, scale=1 / self.temperature, gather_across_devices=gather and is_distributed()
         )
-        loss: Tensor = scored.compute_loss_from_embeddings([view.float() for view in views], labels=None)  # type: ignore[arg-type]
+        loss: Tensor = scored.compute_loss_from_embeddings(list(views), labels=None)  # type: ignore[arg-type]
         return loss
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
         """GradCache's middle step: the loss from vectors that were computed a few sentences at a time."""
-        loss = self.contrast([torch.cat(view) for view in reps])
+        loss = self._contrast_in_fp32([torch.cat(view) for view in reps])
         if with_backward:
             loss.backward()  # type: ignore[no-untyped-call]
             loss = loss.detach()
