@@ -124,6 +124,16 @@ def test_a_corpus_of_one_sentence(bert: Path, tmp_path: Path) -> None:
         train(SimCSE(backbone=str(bert), corpus=(str(same),), batch_size=16, dev="none"), tmp_path / "out")
 
 
+def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some.txt"
+    some.write_text("\n".join([*make_lines(20), *["the same"] * 12]))
+    done = train(SimCSE(backbone=str(bert), corpus=(str(some),), batch_size=16, dev="none"), tmp_path / "out")
+    assert done.steps == 1
+    assert "filled no batch" in done.data
+    rows = [json.loads(line) for line in (tmp_path / "out" / "training" / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1]
+
+
 def test_bf16_that_kills_falls_back_with_a_line(
     bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,9 +76,10 @@ class Log:
         figure = new_figure(7, 4)
         axes = figure.add_subplot()
         losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
-        axes.plot(*zip(*losses, strict=True), color="0.6", linewidth=1)
-        if max(loss for _, loss in losses) > 10 * min(loss for _, loss in losses) > 0:
-            axes.set_yscale("log")
+        if losses:
+            axes.plot(*zip(*losses, strict=True), color="0.6", linewidth=1)
+            if max(loss for _, loss in losses) > 10 * min(loss for _, loss in losses) > 0:
+                axes.set_yscale("log")
         axes.set_xlabel("step")
         axes.set_ylabel("loss", color="0.4")
         if scores := [(row["step"], row["score"]) for row in rows if "score" in row]:

@@ -115,7 +115,8 @@ class _Run:
         self.before: float | None = None
         self.step = 0
         self.done = False
-        self.recent: list[float] = []  # losses since the log's last line
+        self.recent: list[float] = []  # losses since the log's last line,
+        self.tokens = 0  # and tokens
 
     def prepare(self, restart: bool) -> None:
         """Read the corpus once, build or restore everything."""
@@ -191,6 +192,7 @@ class _Run:
             self.listener.evaluated(0, self.before, is_best=False)
         if not self.done:
             self._take_steps(checkpoint_every)
+            self._log_loss()
             if self.step % self.recipe.evaluate_every:
                 self._evaluate()
             self.done = True
@@ -267,15 +269,18 @@ class _Run:
             )
         self.listener.step(self.step, value)
         self.recent.append(value)
-        if self.step % LOG_EVERY == 0 or self.step == self.total:
-            self.log.write(
-                self.step,
-                loss=float(np.mean(self.recent)),
-                learning_rate=self.optimizer.param_groups[0]["lr"],
-                tokens=tokens * self.ranks.world,
-                seconds=round(time.time(), 3),
-            )
-            self.recent.clear()
+        self.tokens += tokens * self.ranks.world
+        if self.step % LOG_EVERY == 0:
+            self._log_loss()
+
+    def _log_loss(self) -> None:
+        """Write what has come together since the last time."""
+        if self.recent:
+            rate = self.optimizer.param_groups[0]["lr"]
+            loss = float(np.mean(self.recent))
+            self.log.write(self.step, loss=loss, learning_rate=rate, tokens=self.tokens, seconds=round(time.time(), 3))
+        self.recent.clear()
+        self.tokens = 0
 
     def _score(self) -> float:
         """Score on rank 0; the others wait and hear."""
