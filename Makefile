@@ -16,8 +16,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(READY)  ## build an encoder on a real backbone, encode, look inside
+demo: $(READY)  ## build an encoder on a real backbone, look inside, train a little, score it
 	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/train.py
+	$(BIN)/python examples/evaluate.py
 
 test: $(READY)  ## the test suite (what needs real data skips without S2SENT_DATA)
 	$(BIN)/python -m pytest
@@ -34,8 +36,9 @@ format: $(READY)  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## what the selector costs: parameters, latency, memory
+bench: $(READY)  ## what the selector costs: parameters, latency, memory; how fast training is
 	$(BIN)/python -m benchmarks.cost
+	if [ -n "$$S2SENT_DATA" ]; then $(BIN)/python -m benchmarks.training; fi
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,9 @@ import pyarrow.parquet as pq
 from s2sent.errors import DataError
 
 FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+COMPRESSIONS = (".gz", ".zst")
+LONGEST_LINE = 1_000_000
+"""In characters. What is longer is no line of text, and must not fill the memory: the rest of it is skipped."""
 _USUAL_COLUMNS = ("text", "sentence")
 
 
@@ -32,7 +37,7 @@ def read_texts(path: Path, column: str | None = None) -> list[str]:
     """Read all texts of a file; one that cannot be used is an error that names the line.
 
     Args:
-        path: A .txt (a text a line), .csv, .tsv, .jsonl or .parquet file.
+        path: A .txt (a text a line), .csv, .tsv, .jsonl or .parquet file; also .gz or .zst of these, but of parquet.
         column: Which column or field has the text. By default the only one, or `text`, or `sentence`.
     """
     texts = []
@@ -48,29 +53,77 @@ def read_texts(path: Path, column: str | None = None) -> list[str]:
 
 def read_lines(path: Path, column: str | None = None) -> Iterator[Line]:
     """Read a file's texts one by one, with a `problem` where a line has none that can be used."""
-    if path.suffix not in FORMATS:
-        raise DataError(f"{path} does not end in a format that can be read. Legal: {', '.join(FORMATS)}.")
+    for row in read_rows(path, None if column is None else (column,)):
+        yield Line(row.number, row.texts[0] if row.texts else "", row.problem)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a text file, or a row of a table: its number, from 1, and its texts, or why it has none."""
+
+    number: int
+    texts: tuple[str, ...]
+    problem: str | None = None
+
+
+def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """Read the texts of one column, or of several at once, row by row.
+
+    Args:
+        path: As of `read_texts`.
+        columns: The columns; None is the one that has the text, as `read_texts` finds it.
+    """
+    kind = format_of(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist." if not path.exists() else f"{path} is not a file.")
-    if path.suffix == ".parquet":
-        yield from _read_parquet(path, column)
+    if kind == ".parquet":
+        yield from _read_parquet(path, columns)
         return
-    with path.open("rb") as file:
-        if b"\0" in file.read(4096):
-            raise DataError(f"{path} is not text: it has zero bytes. Save it as UTF-8.")
-        file.seek(0)
-        match path.suffix:
-            case ".txt":
-                yield from (Line(number, text, _bytes_problem(text)) for number, text in _text_lines(file))
-            case ".jsonl":
-                yield from _read_jsonl(path, file, column)
-            case _:
-                yield from _read_csv(path, file, column, delimiter="\t" if path.suffix == ".tsv" else ",")
+    try:
+        with open_bytes(path) as file:
+            if b"\0" in file.read(4096):
+                raise DataError(f"{path} is not text: it has zero bytes. Save it as UTF-8.")
+        with open_bytes(path) as file:
+            match kind:
+                case ".txt":
+                    if columns is not None:
+                        raise DataError(f"{path} has a text a line and no columns, but {', '.join(columns)} was given.")
+                    yield from (Row(number, (text,), _bytes_problem(text)) for number, text in _text_lines(file))
+                case ".jsonl":
+                    yield from _read_jsonl(path, file, columns)
+                case _:
+                    yield from _read_csv(path, file, columns, delimiter="\t" if kind == ".tsv" else ",")
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read to its end ({error}): it is damaged or cut short.") from error
+
+
+def format_of(path: Path) -> str:
+    """Return which of `FORMATS` a file has, by its ending, under a compression's ending if there is one."""
+    kind = path.with_suffix("").suffix if path.suffix in COMPRESSIONS else path.suffix
+    if kind not in FORMATS or (kind == ".parquet" and kind != path.suffix):
+        raise DataError(
+            f"{path} does not end in a format that can be read. Legal: {', '.join(FORMATS)}, and "
+            f"{' or '.join(COMPRESSIONS)} of these (parquet is compressed already)."
+        )
+    return kind
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file to read, uncompressed on the way if its ending says so."""
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path))
+    if path.suffix == ".zst":
+        return cast(IO[bytes], io.BufferedReader(pa.input_stream(str(path), compression="zstd")))
+    return path.open("rb")
 
 
 def _text_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(_as_text(file), start=1):
+    text, number = _as_text(file), 0
+    while line := text.readline(LONGEST_LINE):
+        number += 1
         yield number, line.rstrip("\r\n")
+        while not line.endswith("\n") and (line := text.readline(LONGEST_LINE)):
+            pass
 
 
 def _as_text(file: IO[bytes]) -> io.TextIOWrapper:
@@ -82,58 +135,65 @@ def _bytes_problem(text: str) -> str | None:
     return None if text.isascii() or not any("\udc80" <= c <= "\udcff" for c in text) else "is not valid UTF-8"
 
 
-def _read_jsonl(path: Path, file: IO[bytes], column: str | None) -> Iterator[Line]:
+def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None) -> Iterator[Row]:
     for number, raw in _text_lines(file):
         if problem := _bytes_problem(raw):
-            yield Line(number, "", problem)
+            yield Row(number, (), problem)
             continue
         try:
             row = json.loads(raw)
-        except ValueError:
-            yield Line(number, "", "is not JSON")
+        except (ValueError, RecursionError):
+            yield Row(number, (), "is not JSON" if raw.strip() else "is empty")
             continue
         if isinstance(row, dict):
-            if column is None:
-                column = _choose_column(path, list(row), None)
-            row = row.get(column)
-        yield _line_of(number, row, column)
+            if columns is None:
+                columns = (_choose_column(path, list(row), None),)
+            elif number == 1:
+                for column in columns:
+                    _choose_column(path, list(row), column)
+            yield _row_of(number, [row.get(column) for column in columns], columns)
+        else:
+            yield _row_of(number, [row], None)
 
 
-def _read_csv(path: Path, file: IO[bytes], column: str | None, delimiter: str) -> Iterator[Line]:
+def _read_csv(path: Path, file: IO[bytes], columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
     rows = csv.reader(_as_text(file), delimiter=delimiter)
     header = next(rows, None)
     if not header:
         raise DataError(f"{path} is empty: the first line must name the columns.")
-    place = header.index(_choose_column(path, header, column))
+    places = [header.index(_choose_column(path, header, column)) for column in columns or (None,)]
     try:
         for row in rows:
-            text = row[place] if len(row) > place else ""
+            if not row:
+                yield Row(rows.line_num, (), "is empty")
+                continue
+            texts = tuple(row[place] if len(row) > place else "" for place in places)
             problem = None if len(row) == len(header) else f"has {len(row)} columns instead of {len(header)}"
-            yield Line(rows.line_num, text, problem or _bytes_problem(text))
+            yield Row(rows.line_num, texts, problem or next(filter(None, map(_bytes_problem, texts)), None))
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}).") from error
 
 
-def _read_parquet(path: Path, column: str | None) -> Iterator[Line]:
+def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
     try:
         table = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as parquet ({str(error).splitlines()[0]}).") from error
-    column = _choose_column(path, table.schema_arrow.names, column)
+    chosen = [_choose_column(path, table.schema_arrow.names, column) for column in columns or (None,)]
     number = 0
-    for batch in table.iter_batches(columns=[column], batch_size=8192):
-        for value in batch.column(0).to_pylist():
+    for batch in table.iter_batches(columns=chosen, batch_size=8192):
+        for values in zip(*(batch.column(name).to_pylist() for name in chosen), strict=True):
             number += 1
-            yield _line_of(number, value, column)
+            yield _row_of(number, values, chosen)
 
 
-def _line_of(number: int, value: Any, column: str | None) -> Line:
-    if isinstance(value, str):
-        return Line(number, value)
-    place = f" in {column!r}" if column else ""
-    return Line(
-        number, "", f"has no text{place}" if value is None else f"has a {type(value).__name__}{place}, not text"
-    )
+def _row_of(number: int, values: Sequence[Any], columns: Sequence[str] | None) -> Row:
+    for place, value in enumerate(values):
+        if not isinstance(value, str):
+            where = f" in {columns[place]!r}" if columns else ""
+            what = f"has no text{where}" if value is None else f"has a {type(value).__name__}{where}, not text"
+            return Row(number, (), what)
+    return Row(number, tuple(values))
 
 
 def _choose_column(path: Path, columns: list[str], column: str | None) -> str:

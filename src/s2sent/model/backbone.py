@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +25,12 @@ class Backbone:
         final_norm: The norm after the last block of a pre-norm model; None where every block ends in a norm.
         blocks: The blocks in the order they run, a shared one as often as it runs; None where a hidden state is not
             simply a block's output, so that one must ask the model for its hidden states.
-        max_tokens: The longest text it has positions for; None if there is no limit.
     """
 
     name: str
     depth: int
     final_norm: nn.Module | None
     blocks: tuple[nn.Module, ...] | None
-    max_tokens: int | None = None
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Backbone:
@@ -41,14 +40,12 @@ class Backbone:
         blocks = _blocks(model)
         depth = len(blocks) if blocks else config.num_hidden_layers
         if blocks is None:
-            return cls(name, depth, None, None, max_tokens(model))
+            return cls(name, depth, None, None)
         inputs, outputs, last = _run(model, blocks)
         # Whether a hidden state is what its block returns: DeBERTa-v2 may add a convolution to the first one's, and
         # Longformer pads inside.
         plain = len(outputs) == depth and all(map(_same, outputs[:-1], inputs[1:])) and outputs[-1].shape == last.shape
-        return cls(
-            name, depth, _final_norm(model, name, outputs[-1], last), blocks if plain else None, max_tokens(model)
-        )
+        return cls(name, depth, _final_norm(model, name, outputs[-1], last), blocks if plain else None)
 
     def indices(self, selection: SelectionConfig) -> tuple[int, ...]:
         """Find the chosen blocks among the hidden states: 0 is the embedding output, `depth` the last block."""
@@ -170,7 +167,16 @@ def max_tokens(model: PreTrainedModel) -> int | None:
     positions: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if positions is None or positions < 1:
         return None
+    return positions - (first_position(model) or 0)
+
+
+def first_position(model: PreTrainedModel) -> int | None:
+    """Return the position id of a text's first token; None where one cannot give the model its positions."""
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return None
+    if not getattr(model.config, "position_biased_input", True):  # DeBERTa: distances between tokens, no positions
+        return None
     # RoBERTa and its kin count positions from padding_idx + 1, so that many rows of the table are never reached.
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding_idx = table.padding_idx if isinstance(table, nn.Embedding) else None
-    return positions if padding_idx is None else positions - padding_idx - 1
+    return 0 if padding_idx is None else padding_idx + 1

@@ -14,6 +14,7 @@ from s2sent.errors import ConfigError, ModelError
 from s2sent.model.backbone import max_tokens
 from s2sent.model.load import open_encoder
 from s2sent.model.pooling import PoolingMode, SelectivePooling
+from s2sent.model.prompts import PromptTransformer
 from s2sent.selection import SelectionConfig
 
 
@@ -22,6 +23,7 @@ def build(
     *,
     selection: SelectionConfig | None = None,
     pooling: PoolingMode | None = None,
+    template: str | None = None,
     normalize: bool | None = None,
     max_length: int | None = None,
     device: str | None = None,
@@ -36,9 +38,13 @@ def build(
             or in memory), whose `Pooling` is replaced and whose other modules stay. A model in memory shares its
             encoder with the new one: training or cutting (`max_length`) the one changes the other.
         selection: The form of the selection. Or give its options one by one: `blocks=3, frequencies=4, …`.
-        pooling: `mean`, `cls` or `mask`. By default what the given sentence-transformers model does, else `mean`.
+        pooling: `mean`, `cls` or `mask`. By default `mask` with a template that has one, else what the given
+            sentence-transformers model does, else `mean`.
+        template: A prompt around every sentence, such as `This sentence : "{sentence}" means {mask}.`; `auto` is
+            PromptBERT's for the backbone's vocabulary. Saved with the model, so `encode` applies it.
         normalize: Whether vectors have length 1. By default as the given model does, else not.
-        max_length: Longest text in tokens; the rest is cut. By default the backbone's own limit.
+        max_length: Longest text in tokens; the rest is cut. By default the backbone's own limit. With a template it
+            is the sentence alone that is cut.
         device: Where to run; by default the best there is.
         hub: `token`, `revision`, `cache_folder`, `local_files_only` for a backbone from the hub.
         model_kwargs: Passed on to the backbone's `from_pretrained`: `dtype`, `attn_implementation`, …
@@ -66,6 +72,10 @@ def build(
             "first, and right after it a Pooling that can be replaced."
         )
     replaced = modules[place]
+    if template is not None:
+        modules[0] = encoder = PromptTransformer.around(encoder, template)
+        if pooling is None and encoder.parsed.has_mask:
+            pooling = "mask"
     modules[place] = SelectivePooling(
         encoder.get_embedding_dimension(), selection, pooling=pooling or _pooling_of(replaced)
     )
@@ -103,7 +113,10 @@ def _set_max_length(encoder: Transformer, max_length: int | None) -> None:
         if limit is not None:
             encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
         return
-    special = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
+    if isinstance(encoder, PromptTransformer):
+        special, limit = 0, encoder.room
+    else:
+        special = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
     if max_length <= special or (limit is not None and max_length > limit):
         raise ConfigError(
             f"max_length={max_length} is not legal: with {special} special tokens it is at least {special + 1}, and "

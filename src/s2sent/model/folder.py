@@ -8,7 +8,7 @@ from typing import Any
 
 from s2sent.errors import ModelError
 
-OWN_MODULES = ("s2sent.model.pooling.SelectivePooling",)
+OWN_MODULES = ("s2sent.model.pooling.SelectivePooling", "s2sent.model.prompts.PromptTransformer")
 """The classes a modules.json may name besides the host's own."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")

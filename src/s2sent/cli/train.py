@@ -1,0 +1,241 @@
+"""`s2sent train`: text and a backbone in, a model folder out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from s2sent.cli.screen import RateColumn, console, errors
+from s2sent.errors import ConfigError
+
+
+class Objective(StrEnum):
+    """What is trained on."""
+
+    SIMCSE = "simcse"
+    SUPERVISED = "supervised"
+    PROMPTCSE = "promptcse"
+    WHITENED = "whitened"
+
+
+class Preset(StrEnum):
+    """Whose values are the defaults."""
+
+    PAPER = "paper"
+    ORIGINAL = "original"
+
+
+_MODEL, _RUN, _MORE = "The model", "The run", "Of single objectives"
+
+
+def train(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Text: .txt (a sentence a line), .csv, .tsv, .jsonl, .parquet, also .gz or .zst; or a dataset's id "
+            "on the hub."
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the model.")] = None,
+    backbone: Annotated[str | None, typer.Option("--backbone", "-b", help="A folder, or a name on the hub.")] = None,
+    objective: Annotated[Objective | None, typer.Option(help="Default: simcse.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A recipe.toml; what is given besides goes on top.")] = None,
+    preset: Annotated[Preset, typer.Option(help="The S²Sent paper's values, or the method's own authors'.")] = (
+        Preset.PAPER
+    ),
+    column: Annotated[
+        list[str] | None, typer.Option(help="The column with the text; two or three times for pairs and triplets.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier run left in OUTPUT.")] = False,
+    blocks: Annotated[int | None, typer.Option(help="Select from the last so many blocks.", rich_help_panel=_MODEL)] = (
+        None
+    ),
+    frequencies: Annotated[int | None, typer.Option(help="DCT frequencies.", rich_help_panel=_MODEL)] = None,
+    reduction: Annotated[int | None, typer.Option(help="Of the bottleneck.", rich_help_panel=_MODEL)] = None,
+    squeeze: Annotated[str | None, typer.Option(help="dct, gap or none.", rich_help_panel=_MODEL)] = None,
+    scale: Annotated[str | None, typer.Option(help="mean, orthonormal or sum.", rich_help_panel=_MODEL)] = None,
+    fusion: Annotated[str | None, typer.Option(help="stack, average or last.", rich_help_panel=_MODEL)] = None,
+    gate: Annotated[str | None, typer.Option(help="sigmoid, linear, static or none.", rich_help_panel=_MODEL)] = None,
+    prior: Annotated[str | None, typer.Option(help="uniform or last.", rich_help_panel=_MODEL)] = None,
+    pooling: Annotated[str | None, typer.Option(help="mean, cls or mask.", rich_help_panel=_MODEL)] = None,
+    head: Annotated[str | None, typer.Option(help="none or mlp (only in training).", rich_help_panel=_MODEL)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the text.", rich_help_panel=_RUN)] = None,
+    steps: Annotated[int | None, typer.Option(help="At most so many steps.", rich_help_panel=_RUN)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per step and device.", rich_help_panel=_RUN)] = None,
+    mini_batch_size: Annotated[
+        int | None, typer.Option(help="GradCache: so many in memory at a time.", rich_help_panel=_RUN)
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(rich_help_panel=_RUN)] = None,
+    selector_learning_rate: Annotated[
+        float | None, typer.Option(help="Default: the same.", rich_help_panel=_RUN)
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(rich_help_panel=_RUN)] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens per text in training.", rich_help_panel=_RUN)] = None,
+    by_length: Annotated[
+        bool | None, typer.Option("--by-length/--shuffled", help="Batches of like lengths.", rich_help_panel=_RUN)
+    ] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Steps.", rich_help_panel=_RUN)] = None,
+    dev: Annotated[
+        str | None,
+        typer.Option(
+            help="What decides the best step: auto, stsb, heldout, none, or a csv with sentence1, sentence2, score.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(rich_help_panel=_RUN)] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32 or bf16.", rich_help_panel=_RUN)] = None,
+    gradient_checkpointing: Annotated[
+        bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.", rich_help_panel=_RUN)
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="Steps. Default: every five minutes.", rich_help_panel=_RUN)
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Default: the best there is.", rich_help_panel=_RUN)] = None,
+    template: Annotated[
+        str | None, typer.Option(help="promptcse: a text with {sentence} and {mask}.", rich_help_panel=_MORE)
+    ] = None,
+    other_template: Annotated[
+        str | None, typer.Option(help="promptcse: the second view's.", rich_help_panel=_MORE)
+    ] = None,
+    denoise: Annotated[
+        bool | None, typer.Option(help="promptcse: take the template's share out.", rich_help_panel=_MORE)
+    ] = None,
+    groups: Annotated[int | None, typer.Option(help="whitened: groups of features.", rich_help_panel=_MORE)] = None,
+    views: Annotated[
+        int | None, typer.Option(help="whitened: views per sentence, the anchor too.", rich_help_panel=_MORE)
+    ] = None,
+    mlm_weight: Annotated[
+        float | None, typer.Option(help="simcse: share of a masked-language loss.", rich_help_panel=_MORE)
+    ] = None,
+) -> None:
+    """Train a sentence encoder on your own text.
+
+    Interrupted, even by a power cut, the same command goes on from the last checkpoint and ends with the very same
+    model. With several devices: `torchrun --nproc-per-node 2 -m s2sent train …`.
+    """
+    given = {name: value for name, value in locals().items() if value is not None}
+    selection = {name: given.pop(name) for name in _SELECTION if name in given}
+    run = {
+        name: given.pop(name, None) for name in ("output", "recipe", "preset", "restart", "checkpoint_every", "device")
+    }
+    if output is None:
+        raise ConfigError("Say where the model shall go: --output FOLDER.")
+    chosen = _recipe(given, selection, run["recipe"], str(preset))
+
+    from transformers.utils import logging
+
+    from s2sent.training.run import train as go
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with _Screen() as screen:
+        done = go(
+            chosen,
+            output,
+            restart=restart,
+            checkpoint_every=checkpoint_every,
+            device=device,
+            listener=screen.listener(),
+        )
+    if not done.leads:
+        return
+    console.print(escape(done.data))
+    for name, score in done.scores.items():
+        console.print(f"{escape(name)}: {score:.2f}")
+    console.print(f"Step {done.best_step} of {done.steps} → {escape(str(output))}")
+
+
+_SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "gate", "prior")
+
+
+def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: str) -> Any:
+    """Put the recipe together: the file's or the preset's values, and on top what was given."""
+    from s2sent.data.corpus import Corpus
+    from s2sent.training.recipes import Recipe, read_toml, recipe_class
+
+    if "column" in given:
+        given["columns"] = tuple(given.pop("column"))
+    if file is not None:
+        values = read_toml(file)
+        if "objective" in given and given["objective"] != values.get("objective"):
+            raise ConfigError(f"{file} is for the objective {values.get('objective')!r}, not {given['objective']!s}.")
+        given.pop("objective", None)
+        values["selection"] = {**values.get("selection", {}), **selection}
+        return Recipe.from_dict({**values, **given})
+    if missing := [
+        f"--{name}" if name == "backbone" else "the text's files"
+        for name in ("corpus", "backbone")
+        if name not in given
+    ]:
+        raise ConfigError(f"Give {' and '.join(missing)}, or a --recipe that has them.")
+    kind = recipe_class(str(given.pop("objective", "simcse")))
+    columns = given.get("columns", getattr(kind, "columns", ()))
+    Corpus(given["corpus"], columns).check()  # before the hub is asked for a backbone
+    return kind.preset(preset, _family(given["backbone"]), selection=selection, **_known(kind, given))
+
+
+def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+    from dataclasses import fields
+
+    if foreign := sorted(set(given) - {field.name for field in fields(kind)}):
+        raise ConfigError(f"--{foreign[0].replace('_', '-')} is not an option of the objective {kind.objective!r}.")
+    return given
+
+
+def _family(backbone: str) -> Any:
+    """Which preset fits a backbone: RoBERTa's kin, or everybody else."""
+    import json
+
+    from s2sent.model.folder import locate
+
+    try:
+        config = json.loads((locate(backbone) / "config.json").read_bytes())
+    except (OSError, json.JSONDecodeError):  # loading it will say what is wrong, if anything is
+        return "bert"
+    return "roberta" if "roberta" in str(config.get("model_type")) else "bert"
+
+
+class _Screen:
+    """A bar on the error stream with loss, rate and time left; scores and notes as lines above it."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}"),
+            RateColumn(),
+            TimeRemainingColumn(),
+            console=errors,
+        )
+
+    def __enter__(self) -> _Screen:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def listener(self) -> Any:
+        from s2sent.training.log import Listener
+
+        bar = self.bar
+
+        class Shown(Listener):
+            def note(self, text: str) -> None:
+                bar.console.print(escape(text), soft_wrap=True)
+
+            def start(self, done: int, total: int) -> None:
+                self.task = bar.add_task("Training", total=total, completed=done, loss="")
+
+            def step(self, step: int, loss: float) -> None:
+                bar.update(self.task, completed=step, loss=f"{loss:.4f}")
+
+            def evaluated(self, step: int, score: float, is_best: bool) -> None:
+                bar.console.print(f"step {step:>6}  {score:6.2f}{'  best' if is_best else ''}")
+
+        return Shown()

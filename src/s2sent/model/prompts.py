@@ -1,0 +1,206 @@
+"""A prompt around every sentence, as PromptBERT has it: the template is part of the model and saved with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from sentence_transformers.base.modules import Transformer
+from torch import Tensor
+
+from s2sent.errors import ConfigError, DataError
+from s2sent.model.backbone import max_tokens
+from s2sent.model.tokens import padded
+
+SENTENCE, MASK = "{sentence}", "{mask}"
+
+# PromptBERT's two templates per kind of vocabulary: the first is the model's, the second is for the other view.
+WORDPIECE_TEMPLATES = ('This sentence of "{sentence}" means {mask}.', 'This sentence : "{sentence}" means {mask}.')
+BYTE_LEVEL_TEMPLATES = ("This sentence : ' {sentence} ' means{mask}.", "The sentence : ' {sentence} ' means{mask}.")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text with a place for the sentence, `{sentence}`, and usually one for the mask token, `{mask}`."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.text.count(SENTENCE) != 1 or self.text.count(MASK) > 1:
+            raise ConfigError(
+                f"template={self.text!r} is not legal: it has {SENTENCE} exactly once and {MASK} at most once, such as "
+                f"{WORDPIECE_TEMPLATES[1]!r}."
+            )
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether there is a mask token, whose vector can be the sentence's."""
+        return MASK in self.text
+
+    def around(self, tokenizer: Any) -> Frame:
+        """Tokenise what stands before and after the sentence."""
+        if self.has_mask and tokenizer.mask_token is None:
+            raise ConfigError(
+                f"template={self.text!r} has {MASK}, but this backbone's tokenizer has no mask token. Leave it out and "
+                "use pooling='mean'."
+            )
+        before, after = self.text.replace(MASK, tokenizer.mask_token or "").split(SENTENCE)
+        # A byte-level vocabulary keeps the space with the word that follows, so it goes with the sentence.
+        spaced = before.endswith(" ")
+        # With the special tokens on, [CLS] stands before the first text and [SEP] after the last.
+        nothing = tokenizer("")["input_ids"]
+        opening = nothing[: len(nothing) - _closing(tokenizer)]
+        closing = nothing[len(opening) :]
+        bare = {"add_special_tokens": False}
+        return Frame(
+            prefix=(*opening, *tokenizer(before.strip(), **bare)["input_ids"]),
+            suffix=(*tokenizer(after.rstrip(), **bare)["input_ids"], *closing),
+            spaced=spaced,
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A template in token ids: what stands before the sentence's tokens, [CLS] included, and what after."""
+
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+    spaced: bool
+
+    def __len__(self) -> int:
+        return len(self.prefix) + len(self.suffix)
+
+
+def published_templates(tokenizer: Any) -> tuple[str, str]:
+    """Return PromptBERT's pair of templates for the tokenizer's kind of vocabulary."""
+    word_pieces = str(getattr(tokenizer, "mask_token", None) or "").startswith("[")
+    return WORDPIECE_TEMPLATES if word_pieces else BYTE_LEVEL_TEMPLATES
+
+
+class PromptTransformer(Transformer):
+    """The host's `Transformer` with a template around every sentence. `s2sent.build(…, template=…)` makes one.
+
+    The sentence alone is cut to `max_seq_length`; the template comes on top. Text in a sentence that looks like a
+    special token, such as "[MASK]", is read as the plain text it is.
+
+    Args:
+        model_name_or_path: As of the host's `Transformer`.
+        template: The template, with `{sentence}` and `{mask}`; `auto`: PromptBERT's for this vocabulary.
+        **kwargs: As of the host's `Transformer`.
+    """
+
+    config_keys = [*Transformer.config_keys, "template"]  # noqa: RUF012
+
+    def __init__(self, model_name_or_path: str, *, template: str, **kwargs: Any) -> None:
+        super().__init__(model_name_or_path, **kwargs)
+        self._use(template)
+
+    @classmethod
+    def around(cls, encoder: Transformer, template: str) -> Self:
+        """Put a template around an encoder that is at hand already; the two share their weights."""
+        prompted = cls.__new__(cls)
+        prompted.__dict__.update(encoder.__dict__)
+        prompted._use(template)
+        return prompted
+
+    def _use(self, template: str) -> None:
+        if template == "auto":
+            template = published_templates(self.tokenizer)[0]
+        self.template = template
+        self.parsed = Template(template)
+        self.frame = self.parsed.around(self.tokenizer)
+        positions = max_tokens(self.auto_model)
+        self.room: int | None = None if positions is None else positions - len(self.frame)
+        """The longest sentence, in tokens, that the backbone has positions for beside the template."""
+        if self.room is not None and self.room < 1:
+            raise ConfigError(
+                f"template={template!r} has {len(self.frame)} tokens and leaves no room in {positions} positions."
+            )
+
+    def preprocess(
+        self, inputs: Sequence[Any], prompt: str | None = None, processing_kwargs: Any = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Tokenise sentences inside the template; called by the host."""
+        del processing_kwargs
+        if not inputs:
+            return {}
+        for text in inputs:
+            if not isinstance(text, str):
+                raise DataError(f"A prompt goes around text, and {text!r} is a {type(text).__name__}.")
+        texts = [(prompt or "") + text for text in inputs]
+        features: dict[str, Any] = dict(padded(self, self.token_ids(texts, kwargs.get("max_length"))))
+        features["modality"] = "text"
+        return features
+
+    def token_ids(
+        self, texts: Sequence[str], max_length: int | None = None, frame: Frame | None = None
+    ) -> list[list[int]]:
+        """Return the ids of template and sentence; the sentence is cut to `max_length` tokens."""
+        frame = frame or self.frame
+        limits = [n for n in (max_length, self.max_seq_length, self.room) if n is not None]
+        tokenizer: Any = self.tokenizer
+        lead = " " if frame.spaced else ""
+        sentences = tokenizer(
+            [lead + text.strip() for text in texts],
+            add_special_tokens=False,
+            split_special_tokens=True,
+            truncation=True,
+            max_length=min(limits),
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+        if empty := [number for number, ids in enumerate(sentences, start=1) if not ids]:
+            raise DataError(f"Sentence {empty[0]} of {len(texts)} is empty. Leave empty sentences out.")
+        # Some vocabularies (Unigram) find the mask token's text even when told not to look for special tokens.
+        mask, unknown = tokenizer.mask_token_id, tokenizer.unk_token_id
+        return [
+            [*frame.prefix, *(unknown if token == mask else token for token in ids), *frame.suffix]
+            if mask in ids
+            else [*frame.prefix, *ids, *frame.suffix]
+            for ids in sentences
+        ]
+
+    def reframe(self, features: dict[str, Any], frame: Frame) -> list[list[int]]:
+        """Take the sentences of a batch out of this model's template and put them into another one's frame."""
+        rows = []
+        for ids, length in zip(features["input_ids"].tolist(), self._row_lengths(features), strict=True):
+            sentence = ids[len(self.frame.prefix) : length - len(self.frame.suffix)]
+            rows.append([*frame.prefix, *sentence, *frame.suffix])
+        return rows
+
+    def sentence_lengths(self, features: dict[str, Any]) -> Tensor:
+        """Count each row's tokens without the template's: (b,)."""
+        lengths: Tensor = features["attention_mask"].sum(dim=1) - len(self.frame)
+        return lengths
+
+    def _row_lengths(self, features: dict[str, Any]) -> list[int]:
+        if self.tokenizer is not None and self.tokenizer.padding_side != "right":
+            raise ConfigError("Two templates need a tokenizer that pads on the right.")
+        lengths: list[int] = features["attention_mask"].sum(dim=1).tolist()
+        return lengths
+
+
+def empty_rows(frame: Frame, lengths: Sequence[int], first_position: int) -> tuple[list[list[int]], Tensor]:
+    """Return the template alone, a row for each sentence length, and its position ids (b, l).
+
+    The suffix keeps the positions it has behind a sentence of that length, so that what the model makes of the row is
+    the template's own share of a prompted sentence's vector.
+    """
+    place = torch.arange(len(frame))
+    behind = (place >= len(frame.prefix)).long()
+    positions = first_position + place + behind * torch.tensor(list(lengths))[:, None]
+    return [[*frame.prefix, *frame.suffix] for _ in lengths], positions
+
+
+def _closing(tokenizer: Any) -> int:
+    """How many special tokens stand behind a text."""
+    with_special = tokenizer("a")["input_ids"]
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    if not plain:
+        raise ConfigError("This backbone's tokenizer cannot read even the letter a: a template cannot be built.")
+    for start in range(len(with_special) - len(plain) + 1):
+        if with_special[start : start + len(plain)] == plain:
+            return len(with_special) - len(plain) - start
+    raise ConfigError("This backbone's tokenizer changes a text when special tokens are added: no template fits it.")

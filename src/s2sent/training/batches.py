@@ -1,0 +1,180 @@
+"""Batches of like lengths from a stream of examples: shuffled, reproducible, and resumable in the middle.
+
+A window of the corpus is read, shuffled, tokenised and sorted by length; batches are cut from it and come in random
+order. What a batch holds is a pure function of corpus, seed and position, so a run goes on where it stopped without
+anything but the position being saved.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Any, Self
+
+from s2sent.data.corpus import Corpus, Example
+
+Ids = list[list[int]]
+Tokenize = Callable[[Sequence[str]], Ids]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a stream of batches is: in which pass, behind how many examples, in which window, behind which batch.
+
+    Attributes:
+        epoch: The pass over the corpus, from 0.
+        read: How many examples of it came before this window.
+        window: Which window of the pass it is, from 0.
+        batch: How many batches of the window are done.
+        carried: Examples of earlier windows that found no place there.
+    """
+
+    epoch: int = 0
+    read: int = 0
+    window: int = 0
+    batch: int = 0
+    carried: tuple[Example, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a json file."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Make it from plain values again."""
+        return cls(**{**values, "carried": tuple(tuple(example) for example in values["carried"])})
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of one rank: token ids by column, and where the stream stands behind it.
+
+    Attributes:
+        columns: One list of token ids per text of an example.
+        position: Where to go on behind this batch.
+        tokens: How many tokens it has, without padding.
+    """
+
+    columns: list[Ids]
+    position: Position
+    tokens: int
+
+
+@dataclass
+class Batches:
+    """Batches from a corpus, pass after pass.
+
+    Args:
+        corpus: The examples.
+        tokenize: From texts to token ids, cut to length.
+        size: How many examples a rank has in a batch.
+        seed: Decides the order.
+        window: How many examples are shuffled and sorted together.
+        by_length: Whether a batch has examples of like length; otherwise they come as shuffled.
+        rank, world: Which rank this is of how many; together they have `size · world` examples in a step, and each
+            takes every `world`-th of them.
+    """
+
+    corpus: Corpus
+    tokenize: Tokenize
+    size: int
+    seed: int = 42
+    window: int = 65_536
+    by_length: bool = True
+    rank: int = 0
+    world: int = 1
+    duplicates: int = field(default=0, init=False)
+    leftover: int = field(default=0, init=False)
+
+    def epoch(self, start: Position) -> Iterator[Batch]:
+        """Go through the rest of one pass over the corpus, from `start`."""
+        examples = islice(iter(self.corpus), start.read, None)
+        total = self.size * self.world
+        here = start
+        while True:
+            fresh = list(islice(examples, max(self.window, total)))
+            if not fresh:
+                self.leftover += len(here.carried)
+                return
+            behind = replace(here, read=here.read + len(fresh), window=here.window + 1, batch=0)
+            drawn = self._window([*here.carried, *fresh], here)
+            for number, batch in enumerate(drawn.batches, start=1):
+                if number > here.batch:
+                    after = replace(here, batch=number)
+                    yield self._share(drawn, batch, after)
+            here = replace(behind, carried=drawn.left)
+
+    def _window(self, examples: list[Example], here: Position) -> _Window:
+        # Seeded by a text, which Python hashes with sha512: neighbouring seeds give unrelated orders.
+        chance = random.Random(f"{self.seed} {here.epoch} {here.window}")
+        chance.shuffle(examples)
+        ids = [self.tokenize(column) for column in zip(*examples, strict=True)]
+        order = list(range(len(examples)))
+        total = self.size * self.world
+        # Who fills no batch is left to chance; sorted, it would always be the longest.
+        order, left = order[: len(order) // total * total], order[len(order) // total * total :]
+        if self.by_length:
+            order.sort(key=lambda row: max(len(column[row]) for column in ids))
+        batches, moved, without_place = _no_duplicates(order, examples, total)
+        self.duplicates += moved
+        chance.shuffle(batches)
+        # A corpus of few texts many times over must not be carried along whole: what a batch cannot hold is given up.
+        left = [*left, *without_place]
+        self.leftover += len(left[total:])
+        return _Window(ids, batches, tuple(examples[row] for row in left[:total]))
+
+    def _share(self, drawn: _Window, rows: list[int], after: Position) -> Batch:
+        own = rows[self.rank :: self.world]
+        columns = [[column[row] for row in own] for column in drawn.ids]
+        return Batch(columns, after, sum(len(ids) for column in columns for ids in column))
+
+
+@dataclass(frozen=True)
+class _Window:
+    ids: list[Ids]
+    batches: list[list[int]]
+    left: tuple[Example, ...]
+
+
+def _no_duplicates(
+    order: Sequence[int], examples: Sequence[Example], size: int
+) -> tuple[list[list[int]], int, list[int]]:
+    """Cut `order` into batches in which no text occurs twice: a repeated one would be its own false negative.
+
+    Returns the batches, how many examples were moved to a later batch, and those that found no place.
+    """
+    batches: list[list[int]] = []
+    waiting: deque[int] = deque()
+    moved = 0
+    batch: list[int] = []
+    texts: set[str] = set()
+
+    def full() -> bool:
+        nonlocal batch, texts
+        if len(batch) < size:
+            return False
+        batches.append(batch)
+        batch, texts = [], set()
+        return True
+
+    def place(row: int) -> bool:
+        if not texts.isdisjoint(examples[row]):
+            return False
+        batch.append(row)
+        texts.update(examples[row])
+        return True
+
+    for row in order:
+        if not place(row):
+            waiting.append(row)
+            moved += 1
+        if full():
+            for _ in range(len(waiting)):
+                late = waiting.popleft()
+                if not place(late):
+                    waiting.append(late)
+                full()
+    return batches, moved, [*batch, *waiting]

@@ -1,0 +1,58 @@
+"""The model card: what the model is, how it came about, how good it is, how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import s2sent
+from s2sent.training.recipes import Recipe, to_toml
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]
+---
+
+# {title}
+
+A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent), trained with
+s2sent {version} from `{backbone}` by the objective `{objective}`.
+
+```python
+import s2sent
+model = s2sent.load("{title}")      # or SentenceTransformer("{title}", trust_remote_code=True)
+vectors = model.encode(["A sentence.", "Another one."])
+```
+
+## Scores
+
+{scores}
+
+![The run](training/curve.png)
+
+## Data
+
+{data}
+
+## Recipe
+
+`s2sent train --recipe recipe.toml --output …` repeats it.
+
+```toml
+{recipe}```
+"""
+
+
+def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, Any]) -> str:
+    """Write the card's text."""
+    table = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in scores.items())]
+    return _CARD.format(
+        title=title,
+        version=s2sent.__version__,
+        backbone=recipe.backbone,
+        objective=recipe.objective,
+        scores="\n".join(table) if scores else "Not evaluated.",
+        data=data,
+        recipe=to_toml(recipe.to_dict()),
+    )

@@ -1,0 +1,188 @@
+"""Checkpoints that are whole or not there: written beside their place, forced to the disk, then renamed.
+
+A checkpoint has the weights (train-only heads included), the optimizer's moments and the position in the data.
+Random states are not in it, for there are none to keep: every step seeds itself (`run.seed_step`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from s2sent.errors import DataError, S2SentError
+from s2sent.model.folder import check_safetensors
+
+_STATE, _WEIGHTS, _OPTIMIZER = "state.json", "weights.safetensors", "optimizer.safetensors"
+KEEP = 2
+"""How many checkpoints stay: the newest, and one more should a disk lose the newest."""
+
+
+class DiskFullError(S2SentError):
+    """There is no room for a checkpoint. The last one is still good."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint on the disk."""
+
+    folder: Path
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """How many steps are behind it."""
+        return int(self.state["step"])
+
+    def restore(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Put weights and moments back in place."""
+        load_weights(loss, self.folder / _WEIGHTS)
+        moments = load_file(self.folder / _OPTIMIZER)
+        by_name = dict(loss.named_parameters())
+        optimizer.state.clear()
+        for key, value in moments.items():
+            kind, name = key.split(":", 1)
+            # Fused and capturable AdamW want even the step count on the parameter's device.
+            optimizer.state[by_name[name]][kind] = value.to(by_name[name].device)
+
+
+class Checkpoints:
+    """The checkpoints of one run, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint; one that is damaged is passed over."""
+        for folder in sorted(self.folder.glob("step-*"), reverse=True):
+            try:
+                state = json.loads((folder / _STATE).read_bytes())
+                for name in (_WEIGHTS, _OPTIMIZER):
+                    check_safetensors(folder / name)
+                return Checkpoint(folder, state)
+            except (OSError, ValueError):  # ModelError is a ValueError, too
+                continue
+        return None
+
+    def write(self, loss: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Write a checkpoint, then remove those that are no longer needed."""
+        names: dict[Tensor, str] = {parameter: name for name, parameter in loss.named_parameters()}
+        moments = {
+            f"{kind}:{names[parameter]}": value.detach().cpu().contiguous()
+            for parameter, moment in optimizer.state.items()
+            for kind, value in moment.items()
+        }
+        with whole_folder(self.folder / f"step-{state['step']:09d}") as folder:
+            save_file(weights_of(loss), folder / _WEIGHTS)
+            save_file(moments, folder / _OPTIMIZER)
+            (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
+        for old in sorted(self.folder.glob("step-*"))[:-KEEP]:
+            shutil.rmtree(old, ignore_errors=True)
+        self._forget_best(keep=state["best_step"])
+
+    def write_best(self, loss: nn.Module, step: int) -> None:
+        """Keep the weights of the best step so far. The checkpoint that knows of it is written later."""
+        with whole_folder(self._best(step)) as folder:
+            save_file(weights_of(loss), folder / _WEIGHTS)
+
+    def restore_best(self, loss: nn.Module, step: int) -> None:
+        """Put the weights of the best step in place."""
+        load_weights(loss, self._best(step) / _WEIGHTS)
+
+    def _best(self, step: int) -> Path:
+        return self.folder / f"best-{step:09d}"
+
+    def _forget_best(self, keep: int | None) -> None:
+        # Older checkpoints may still name an older best: those of the checkpoints that stay are kept.
+        kept = {keep}
+        for folder in self.folder.glob("step-*"):
+            try:
+                kept.add(json.loads((folder / _STATE).read_bytes())["best_step"])
+            except (OSError, ValueError, KeyError):
+                continue
+        for folder in self.folder.glob("best-*"):
+            if int(folder.name.removeprefix("best-")) not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def clear(self) -> None:
+        """Remove them all."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Give a folder to write into that becomes `target` when all is written, and vanishes when that fails."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for cut_short in target.parent.glob(".writing-*"):
+        shutil.rmtree(cut_short, ignore_errors=True)
+    writing = target.parent / f".writing-{target.name}"
+    try:
+        writing.mkdir()
+        yield writing
+        for path in writing.rglob("*"):
+            if path.is_file():
+                sync(path)
+        sync(writing)
+        if target.exists():
+            shutil.rmtree(target)
+        writing.rename(target)
+        sync(target.parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(writing, ignore_errors=True)
+        if is_full(error):
+            raise DiskFullError(
+                f"The disk is full: {target} could not be written. What was saved before is intact. Make room and run "
+                "the same command again: it goes on from there."
+            ) from error
+        raise DataError(f"{target} could not be written ({error}).") from error
+    except BaseException:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk itself."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def weights_of(loss: nn.Module) -> dict[str, Tensor]:
+    """Return all parameters and buffers, each once though several modules may share it."""
+    seen: dict[int, str] = {}
+    weights: dict[str, Tensor] = {}
+    for name, tensor in loss.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen[id(tensor)] = name
+            weights[name] = tensor.detach().cpu().contiguous().clone()
+    return weights
+
+
+@torch.no_grad()
+def load_weights(loss: nn.Module, path: Path) -> None:
+    """Copy weights that `weights_of` gave back to where they came from."""
+    saved = load_file(path)
+    current = loss.state_dict()
+    if missing := sorted(set(saved) - set(current)):
+        raise DataError(f"{path} has weights the model does not have ({missing[0]}, …). It is of another recipe.")
+    for name, tensor in saved.items():
+        current[name].copy_(tensor)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error means that the disk, or the user's part of it, is full."""
+    codes = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in codes or "No space left" in str(error) or "os error 28" in str(error)

@@ -1,0 +1,92 @@
+"""What a run tells: to a file that can be plotted, to TensorBoard if it is installed, and to whoever listens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from s2sent.figures import new_figure, save_figure
+
+
+class Listener:
+    """Hears of a run as it goes. This one keeps silent; the command line's draws a bar."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know, in a line."""
+
+    def start(self, done: int, total: int) -> None:
+        """Training begins, `done` steps of `total` being behind."""
+
+    def step(self, step: int, loss: float) -> None:
+        """A step is done."""
+
+    def evaluated(self, step: int, score: float, is_best: bool) -> None:
+        """The model was scored."""
+
+
+class Log:
+    """The run's log: one json object a line, `step` in each.
+
+    Args:
+        folder: Where `log.jsonl` goes, and TensorBoard's files.
+        upto: Lines of later steps are removed: a run that goes on from a checkpoint takes those steps again.
+        active: Whether this process is the one that writes.
+    """
+
+    def __init__(self, folder: Path, upto: int, active: bool = True) -> None:
+        self.path = folder / "log.jsonl"
+        self.active = active
+        self.board: Any = None
+        if not active:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = [row for row in self.rows() if row["step"] <= upto] if upto else []
+        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            return
+        self.board = SummaryWriter(str(folder), purge_step=upto + 1)
+
+    def write(self, step: int, **values: float) -> None:
+        """Add a line."""
+        if not self.active:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, step)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Read the lines; one that was cut short when the machine died is left out."""
+        rows = []
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8").splitlines():
+                try:
+                    rows.append(json.loads(line))
+                except ValueError:
+                    continue
+        return rows
+
+    def draw(self, path: Path, score_name: str) -> None:
+        """Draw the loss and the score over the steps."""
+        rows = self.rows()
+        figure = new_figure(7, 4)
+        axes = figure.add_subplot()
+        losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
+        if losses:
+            axes.plot(*zip(*losses, strict=True), color="0.6", linewidth=1)
+            if max(loss for _, loss in losses) > 10 * min(loss for _, loss in losses) > 0:
+                axes.set_yscale("log")
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss", color="0.4")
+        if scores := [(row["step"], row["score"]) for row in rows if "score" in row]:
+            right = axes.twinx()
+            right.plot(*zip(*scores, strict=True), color="C0", marker="o", markersize=3)
+            right.set_ylabel(score_name, color="C0")
+            best = max(scores, key=lambda pair: pair[1] if pair[0] else float("-inf"))
+            right.plot(*best, marker="o", markersize=9, fillstyle="none", color="C0")
+            axes.set_title(f"{score_name}: best {best[1]:.2f} at step {best[0]}", loc="left")
+        save_figure(figure, path)

@@ -1,0 +1,65 @@
+"""The folder a run leaves behind: who may write there, and how the model gets into it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
+from transformers.utils import logging
+
+from s2sent.errors import ConfigError
+from s2sent.training.checkpoint import Checkpoint, sync, whole_folder
+from s2sent.training.recipes import Recipe
+
+
+def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None:
+    """Raise unless a run of this recipe may begin or, with a checkpoint, go on in `output`."""
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"{output} is a file; the output is a folder.")
+    if found is not None:
+        before = found.state["recipe"]
+        now = recipe.to_dict()
+        if differing := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
+            raise ConfigError(
+                f"{output} has an unfinished run of another recipe (it differs in {', '.join(differing)}). Go on with "
+                f"--recipe {output / 'recipe.toml'}, choose another output, or begin anew with --restart."
+            )
+        return
+    if (output / "modules.json").exists():
+        raise ConfigError(
+            f"{output} has a finished model already. Choose another output, or train it anew with --restart."
+        )
+    strangers = sorted(path.name for path in output.iterdir()) if output.exists() else []
+    if strangers := [name for name in strangers if name not in ("recipe.toml", "training", "checkpoints")]:
+        raise ConfigError(f"{output} is not empty: it has {strangers[0]}. Choose another output.")
+
+
+def clear_output(output: Path) -> None:
+    """Remove an earlier run, and only that: a folder that holds none is left alone."""
+    if output.is_dir() and (output / "recipe.toml").exists():
+        for entry in output.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+def save_model(model: SentenceTransformer, output: Path, card: str) -> None:
+    """Put the model in its place: modules.json last, without which nobody takes the folder for a model."""
+    ready = output / "checkpoints" / "model"
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        with whole_folder(ready) as folder:
+            model.save(str(folder), create_model_card=False)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+    finally:
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    for entry in sorted(ready.iterdir(), key=lambda path: path.name == "modules.json"):
+        target = output / entry.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        entry.replace(target)
+    sync(output)

@@ -1,0 +1,104 @@
+"""From a recipe to what a run needs: the model, the loss, the optimizer."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+
+from s2sent.errors import ConfigError
+from s2sent.model.build import build
+from s2sent.model.folder import locate
+from s2sent.model.pooling import SelectivePooling
+from s2sent.training.mlm import MaskedLanguageLoss
+from s2sent.training.objectives import ContrastiveLoss, SimCSELoss, SupervisedLoss
+from s2sent.training.promptcse import PromptCSELoss
+from s2sent.training.recipes import PromptCSE, Recipe, SimCSE, Supervised, Whitened
+from s2sent.training.whitening import WhitenedLoss
+
+
+def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
+    """Build the encoder; it keeps the backbone's own longest text, whatever training cuts to."""
+    template = recipe.template if isinstance(recipe, PromptCSE) else None
+    model = build(
+        recipe.backbone, selection=recipe.selection, pooling=recipe.pooling, template=template, device=str(device)
+    )
+    if recipe.gradient_checkpointing:
+        encoder_of(model).auto_model.gradient_checkpointing_enable(
+            gradient_checkpointing_kwargs={"use_reentrant": False}
+        )
+    longest = model.max_seq_length
+    if longest is not None and recipe.max_length > longest:
+        raise ConfigError(f"max_length={recipe.max_length} is more than this backbone's {longest} tokens.")
+    return model
+
+
+def encoder_of(model: SentenceTransformer) -> Transformer:
+    """Return the model's first module, its Transformer."""
+    return cast(Transformer, model[0])
+
+
+def make_loss(recipe: Recipe, model: SentenceTransformer) -> ContrastiveLoss:
+    """Make the objective."""
+    temperature, head, mini_batch_size = recipe.temperature, recipe.head, recipe.mini_batch_size
+    match recipe:
+        case SimCSE():
+            language = MaskedLanguageLoss(encoder_of(model), locate(recipe.backbone)) if recipe.mlm_weight else None
+            return SimCSELoss(
+                model,
+                temperature=temperature,
+                head=head,
+                mini_batch_size=mini_batch_size,
+                auxiliary=language,
+                auxiliary_weight=recipe.mlm_weight,
+            )
+        case Supervised():
+            return SupervisedLoss(model, temperature=temperature, head=head, mini_batch_size=mini_batch_size)
+        case PromptCSE():
+            return PromptCSELoss(
+                model,
+                temperature=temperature,
+                head=head,
+                mini_batch_size=mini_batch_size,
+                other_template=None if recipe.other_template == "auto" else recipe.other_template,
+                denoise=recipe.denoise,
+            )
+        case Whitened():
+            return WhitenedLoss(
+                model,
+                temperature=temperature,
+                head=head,
+                mini_batch_size=mini_batch_size,
+                groups=recipe.groups,
+                views=recipe.views,
+            )
+    raise ConfigError(f"There is no loss for the recipe {type(recipe).__name__}.")
+
+
+def make_optimizer(recipe: Recipe, loss: ContrastiveLoss) -> torch.optim.AdamW:
+    """AdamW, with the selector's own learning rate and no decay of biases and norms. `base_lr` is what decays."""
+    selector = {id(p) for module in loss.model if isinstance(module, SelectivePooling) for p in module.parameters()}
+    selector_lr = recipe.selector_learning_rate or recipe.learning_rate
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for parameter in loss.parameters():
+        if parameter.requires_grad:
+            lr = selector_lr if id(parameter) in selector else recipe.learning_rate
+            decay = recipe.weight_decay if parameter.ndim > 1 else 0.0
+            groups.setdefault((lr, decay), []).append(parameter)
+    return torch.optim.AdamW(
+        [
+            {"params": parameters, "lr": lr, "base_lr": lr, "weight_decay": decay}
+            for (lr, decay), parameters in groups.items()
+        ],
+        fused=True,
+    )
+
+
+def learning_rate_factor(step: int, total: int, warmup: float) -> float:
+    """Linear warm-up, then linear decay to 0, as a factor of the base rate; `step` counts from 0."""
+    rising = int(total * warmup)
+    if step < rising:
+        return (step + 1) / rising
+    return max(total - step, 0) / max(total - rising, 1)

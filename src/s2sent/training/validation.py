@@ -1,0 +1,142 @@
+"""What decides which step of a run was best: STS-B dev where it is there, else the shape of held-out lines' vectors."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from s2sent.data.corpus import Corpus
+from s2sent.data.senteval import find_folder
+from s2sent.data.sts import read_sts
+from s2sent.errors import ConfigError, DataError
+
+MOST_HELD_OUT = 1000
+
+
+class Validator(Protocol):
+    """Scores a model; higher is better."""
+
+    @property
+    def name(self) -> str:
+        """What is scored, for a person."""
+
+    def __call__(self, model: SentenceTransformer) -> float:
+        """Score the model as it is."""
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Spearman × 100 of cosine and gold score, over sentence pairs."""
+
+    name: str
+    first: Sequence[str]
+    second: Sequence[str]
+    gold: Sequence[float]
+
+    def __call__(self, model: SentenceTransformer) -> float:
+        """Score the model as it is."""
+        texts = sorted({*self.first, *self.second})
+        row = {text: number for number, text in enumerate(texts)}
+        vectors = encode(model, texts)
+        u, v = (vectors[[row[text] for text in side]] for side in (self.first, self.second))
+        cosine = (u * v).sum(axis=1) / (np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1) + 1e-12)
+        return 100 * float(spearmanr(cosine, self.gold).statistic)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """−(alignment + uniformity) of Wang & Isola (2020), on lines kept out of training.
+
+    Alignment: the mean squared distance of two dropout views of a line. Uniformity: log mean exp(−2 · squared
+    distance) over different lines. Both are better when lower; InfoNCE tends to their sum.
+    """
+
+    texts: Sequence[str]
+    name: str = "held-out −(alignment + uniformity)"
+
+    def __call__(self, model: SentenceTransformer) -> float:
+        """Score the model as it is."""
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # the same dropout every time, so that scores of different steps compare
+            one, other = (self._view(model) for _ in range(2))
+        alignment = (one - other).square().sum(dim=1).mean()
+        clean = torch.nn.functional.normalize(torch.from_numpy(encode(model, list(self.texts))), dim=1)
+        uniformity = torch.pdist(clean).square().mul(-2).exp().mean().log()
+        return -float(alignment + uniformity)
+
+    @torch.no_grad()
+    def _view(self, model: SentenceTransformer) -> Tensor:
+        model.train()
+        rows = []
+        for start in range(0, len(self.texts), 64):
+            features = model.preprocess(list(self.texts[start : start + 64]))
+            features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
+            rows.append(model(features)["sentence_embedding"].float().cpu())
+        return torch.nn.functional.normalize(torch.cat(rows), dim=1)
+
+
+def encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
+    """Encode as a user would, without a bar."""
+    vectors: NDArray[np.float32] = model.encode(texts, batch_size=64, show_progress_bar=False)
+    return vectors
+
+
+def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
+    """Return what `Recipe.dev` means. For held-out lines the corpus is told to keep them out of training."""
+    if dev == "none":
+        return None
+    if dev == "auto" and has_stsb():
+        dev = "stsb"
+    if dev == "stsb":
+        return stsb("dev")
+    if dev in ("auto", "heldout"):
+        wanted = min(MOST_HELD_OUT, max(32, examples // 50), examples // 5)
+        corpus.held_out = int(2**32 * wanted / examples)
+        texts = [example[0] for example in corpus.held_out_examples(MOST_HELD_OUT)]
+        if len(texts) < 8:
+            raise DataError(
+                f"{examples} examples are too few to hold some out for validation. Use dev='none', or a file with "
+                "scored pairs."
+            )
+        return Geometry(sorted(texts, key=len))
+    path = Path(dev)
+    if not path.exists():
+        raise ConfigError(f"dev={dev!r} is not legal: 'auto', 'stsb', 'heldout', 'none', or a file that is there.")
+    return read_pairs(path)
+
+
+def has_stsb() -> bool:
+    """Whether S2SENT_DATA names a folder that holds STS-B."""
+    try:
+        return (find_folder() / "STS" / "STSBenchmark").is_dir()
+    except DataError:
+        return False
+
+
+def stsb(part: str) -> Similarity:
+    """Read STS-B's `dev` or `test` part from SentEval's folder."""
+    (pairs,) = read_sts(find_folder(), "STS-B-dev" if part == "dev" else "STS-B").subsets
+    return Similarity(f"STS-B {part}", pairs.first, pairs.second, pairs.gold.tolist())
+
+
+def read_pairs(path: Path) -> Similarity:
+    """Read scored pairs from a .csv or .tsv file with the columns sentence1, sentence2 and score."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+    if len(rows) < 3 or not {"sentence1", "sentence2", "score"} <= set(rows[0]):
+        raise DataError(f"{path} must have the columns sentence1, sentence2 and score, and at least 3 rows.")
+    try:
+        gold = [float(row["score"]) for row in rows]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path}: a score is not a number ({error}).") from error
+    return Similarity(path.name, [row["sentence1"] for row in rows], [row["sentence2"] for row in rows], gold)

@@ -1,0 +1,97 @@
+"""Recipes check themselves, and survive a round trip through TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s2sent.errors import ConfigError, DataError
+from s2sent.selection import SelectionConfig
+from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, read_toml, to_toml
+from s2sent.training.setup import learning_rate_factor
+
+NEEDED: dict[str, Any] = {"backbone": "b", "corpus": ("c.txt",)}
+
+
+@pytest.mark.parametrize("kind", RECIPES.values())
+@pytest.mark.parametrize("preset", ["paper", "original"])
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_round_trip(kind: type[Recipe], preset: str, family: Any, tmp_path: Path) -> None:
+    recipe = kind.preset(preset, family, **NEEDED, selection=SelectionConfig(blocks=(1, -1), gate="linear"))
+    recipe.save(tmp_path / "recipe.toml")
+    assert Recipe.load(tmp_path / "recipe.toml") == recipe
+
+
+@given(st.text(), st.floats(1e-9, 1), st.integers(1, 10**9))
+def test_any_text_survives(text: str, rate: float, seed: int) -> None:
+    import tomllib
+
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return
+    recipe = PromptCSE(**NEEDED, template=text, learning_rate=rate, seed=seed)
+    assert Recipe.from_dict(tomllib.loads(to_toml(recipe.to_dict()))) == recipe
+
+
+def test_the_papers_values() -> None:
+    simcse = SimCSE.preset("paper", "bert", **NEEDED)
+    assert (simcse.learning_rate, simcse.batch_size, simcse.temperature) == (3e-5, 64, 0.05)
+    assert (simcse.max_length, simcse.evaluate_every, simcse.epochs) == (32, 125, 1)
+    assert (simcse.pooling, simcse.head) == ("mean", "none")
+    assert PromptCSE.preset("paper", "roberta", **NEEDED).learning_rate == 1e-5
+    assert Whitened.preset("paper", "bert", **NEEDED).groups == 384
+    assert Whitened.preset("paper", "roberta", **NEEDED).groups == 256
+    assert Whitened(**NEEDED).views == 3
+    original = SimCSE.preset("original", "roberta", **NEEDED)
+    assert (original.pooling, original.head, original.batch_size) == ("cls", "mlp", 512)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 1}, "batch_size=1 is not legal"),
+        ({"temperature": 0}, "temperature=0 is not legal: it is above 0"),
+        ({"pooling": "max"}, "one of 'mean', 'cls', 'mask'"),
+        ({"head": "big"}, "one of 'none', 'mlp'"),
+        ({"warmup": 1.0}, "from 0 to below 1"),
+        ({"steps": 0}, "at least 1, or not given"),
+        ({"columns": ("a", "b")}, "takes 1 column of text"),
+        ({"corpus": ()}, "at least one file"),
+        ({"selection": {"blocks": 0}}, "blocks=0"),
+        ({"precision": "fp8"}, "one of 'fp32', 'bf16'"),
+    ],
+)
+def test_mistakes(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        SimCSE(**{**NEEDED, **options})
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_toml(tmp_path / "none.toml")
+    path = tmp_path / "bad.toml"
+    path.write_text("objective = ")
+    with pytest.raises(DataError, match="is not a recipe"):
+        Recipe.load(path)
+    path.write_text('objective = "magic"')
+    with pytest.raises(ConfigError, match="Legal: 'simcse', 'supervised', 'promptcse', 'whitened'"):
+        Recipe.load(path)
+    path.write_text('objective = "simcse"\nbackbone = "b"\ncorpus = ["c"]\ncolour = "red"')
+    with pytest.raises(ConfigError, match="has no colour"):
+        Recipe.load(path)
+    path.write_text('objective = "simcse"\n')
+    with pytest.raises(ConfigError, match="does not say its backbone and corpus"):
+        Recipe.load(path)
+    with pytest.raises(ConfigError, match="takes 2 or 3 columns"):
+        Supervised(**NEEDED, columns=("a",))
+
+
+def test_the_learning_rate_rises_then_falls_to_zero() -> None:
+    factors = [learning_rate_factor(step, 100, 0.1) for step in range(101)]
+    assert factors[0] == pytest.approx(0.1)
+    assert max(factors) == factors[9] == factors[10] == 1.0
+    assert factors[100] == 0
+    assert [learning_rate_factor(step, 4, 0.0) for step in range(4)] == [1.0, 0.75, 0.5, 0.25]

@@ -1,0 +1,176 @@
+"""Killed at any instant, a run goes on and ends with the very same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+import s2sent
+from s2sent.errors import ConfigError, DataError
+from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
+from s2sent.training.checkpoint import Checkpoints, DiskFullError
+from training.runs import ended, make_lines, start
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A text file of 200 sentences."""
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(make_lines(200)), encoding="utf-8")
+    return path
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    files = [folder / "model.safetensors", folder / "1_SelectivePooling" / "model.safetensors"]
+    return {
+        f"{file}:{name}"[len(str(folder)) :]: t.numpy().tobytes()
+        for file in files
+        for name, t in load_file(file).items()
+    }
+
+
+def a_recipe(kind: str, backbone: Path, corpus: Path) -> Recipe:
+    common = {"backbone": str(backbone), "batch_size": 16, "evaluate_every": 4, "learning_rate": 1e-3, "window": 64}
+    match kind:
+        case "simcse":
+            return SimCSE(corpus=(str(corpus),), epochs=2, head="mlp", dev="heldout", **common)
+        case "promptcse":
+            return PromptCSE(corpus=(str(corpus),), pooling="mask", dev="heldout", **common)
+        case "whitened":
+            return Whitened(corpus=(str(corpus),), groups=8, dev="none", **common)
+    table = corpus.with_suffix(".csv")
+    lines = make_lines(300, seed=1)
+    rows = [f'"{a}","{b}","{c}"' for a, b, c in zip(lines[:100], lines[100:200], lines[200:], strict=True)]
+    table.write_text("\n".join(["sent0,sent1,hard_neg", *(row for row in rows)]), encoding="utf-8")
+    return Supervised(corpus=(str(table),), **{**common, "dev": "none"})
+
+
+@pytest.mark.parametrize("kind", ["simcse", "promptcse", "whitened", "supervised"])
+def test_killed_and_resumed_is_bit_identical(
+    kind: str, backbone_of: Callable[[str], Path], corpus: Path, tmp_path: Path
+) -> None:
+    recipe = a_recipe(kind, backbone_of("bert"), corpus)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert ended(start(lambda: train(recipe, whole))) == 0
+
+    chance = random.Random(kind)
+    for target in sorted(chance.sample(range(8), 3)):  # 0: before there is any checkpoint
+        pid = start(lambda: train(recipe, killed, checkpoint_every=1))
+        while target and not any(int(path.name[5:]) >= target for path in (killed / "checkpoints").glob("step-*")):
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.03))  # anywhere in a step, an evaluation or a checkpoint
+        os.kill(pid, signal.SIGKILL)
+        assert ended(pid) == -signal.SIGKILL
+    assert ended(start(lambda: train(recipe, killed))) == 0
+    assert weights(killed) == weights(whole)
+    assert not (killed / "checkpoints").exists()
+    steps = [row["step"] for row in map(json.loads, (killed / "training" / "log.jsonl").read_text().splitlines())]
+    assert steps == sorted(steps)
+
+
+def test_stopped_politely_it_says_so_and_goes_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=8, dev="none", epochs=4)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train(recipe, whole)
+
+    def until_step_5() -> None:
+        from s2sent.training.log import Listener
+
+        class Stop(Listener):
+            def step(self, step: int, loss: float) -> None:
+                if step == 5:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        try:
+            train(recipe, stopped, listener=Stop())
+        except KeyboardInterrupt:
+            os._exit(42)
+
+    assert ended(start(until_step_5)) == 42
+    newest = Checkpoints(stopped / "checkpoints").newest()
+    assert newest is not None
+    assert newest.step == 5
+    train(recipe, stopped)
+    assert weights(stopped) == weights(whole)
+
+
+def interrupt_at(step: int, recipe: Recipe, output: Path) -> None:
+    from s2sent.training.log import Listener
+
+    class Stop(Listener):
+        def step(self, now: int, loss: float) -> None:
+            if now == step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, output, checkpoint_every=1, listener=Stop())
+
+
+def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    train(recipe, tmp_path / "whole")
+    interrupt_at(6, recipe, tmp_path / "out")
+    checkpoints = Checkpoints(tmp_path / "out" / "checkpoints")
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.step == 6
+    file = newest.folder / "weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    older = checkpoints.newest()
+    assert older is not None
+    assert older.step == 5
+    train(recipe, tmp_path / "out")
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    train(recipe, tmp_path / "whole")
+    interrupt_at(4, recipe, tmp_path / "out")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("s2sent.training.checkpoint.save_file", full)
+        with pytest.raises(DiskFullError, match=r"disk is full.*goes on"):
+            train(recipe, tmp_path / "out", checkpoint_every=1)
+    folder = tmp_path / "out" / "checkpoints"
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000000003", "step-000000004"]
+    train(recipe, tmp_path / "out")
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+
+
+def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    interrupt_at(3, recipe, tmp_path / "out")
+    with pytest.raises(ConfigError, match="differs in learning_rate"):
+        train(replace(recipe, learning_rate=1.0), tmp_path / "out")
+    corpus.write_text("\n".join(make_lines(200, seed=5)), encoding="utf-8")
+    with pytest.raises(DataError, match="not what it was"):
+        train(recipe, tmp_path / "out")
+    done = train(recipe, tmp_path / "out", restart=True)
+    assert done.steps == 12
+    with pytest.raises(ConfigError, match="finished model already"):
+        train(recipe, tmp_path / "out")
+    assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
+
+
+def test_an_output_with_other_things_in_it_is_left_alone(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.doc").write_text("years of work")
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    for restart in (False, True):
+        with pytest.raises(ConfigError, match=r"not empty: it has thesis\.doc"):
+            train(recipe, tmp_path / "home", restart=restart)

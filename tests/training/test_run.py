@@ -1,0 +1,181 @@
+"""The run and its command line: what comes out, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import s2sent
+from s2sent.cli import app
+from s2sent.errors import ConfigError, DataError, S2SentError
+from s2sent.training import Recipe, SimCSE, train
+from s2sent.training import precision as precision_module
+from s2sent.training.log import Listener
+from training.runs import make_lines
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join([*make_lines(150), "", "   "]), encoding="utf-8")
+    return path
+
+
+def run(*arguments: object) -> Any:
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)])
+    if isinstance(result.exception, S2SentError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+class Heard(Listener):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.losses: list[float] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def step(self, step: int, loss: float) -> None:
+        self.losses.append(loss)
+
+
+def test_the_command_line_trains_saves_and_repeats(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    shape = ("--blocks", 2, "--frequencies", 2)
+    said = run(corpus, "-b", bert, *shape, "-o", out, "--batch-size", 16, "--evaluate-every", 4, "--dev", "heldout")
+    assert "2 empty left out" in said.output
+    assert "Step" in said.output
+    assert {path.name for path in out.iterdir()} >= {"modules.json", "recipe.toml", "README.md", "training"}
+    assert (out / "training" / "curve.png").stat().st_size > 1000
+    rows = [json.loads(line) for line in (out / "training" / "log.jsonl").read_text().splitlines()]
+    assert rows[0].keys() == {"step", "score"}
+    assert any("loss" in row for row in rows)
+    card = (out / "README.md").read_text()
+    assert 'objective = "simcse"' in card
+    assert "held out for validation" in card
+
+    again = tmp_path / "again"
+    run("--recipe", out / "recipe.toml", "-o", again)
+    one, two = (s2sent.load(folder).encode(["A sentence.", "Rain."]) for folder in (out, again))
+    assert np.array_equal(one, two)
+    assert Recipe.load(again / "recipe.toml") == Recipe.load(out / "recipe.toml")
+
+
+@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"squeeze": "none"},
+        {"fusion": "average"},
+        {"fusion": "last", "gate": "none"},
+        {"gate": "linear", "prior": "last"},
+        {"gate": "static"},
+    ],
+)
+def test_every_objective_with_every_form(
+    objective: str, form: dict[str, str], backbone_of: Callable[[str], Path], corpus: Path, tmp_path: Path
+) -> None:
+    options: list[object] = [part for name, value in form.items() for part in (f"--{name}", value)]
+    if objective == "whitened":
+        options += ["--groups", 16]
+    family = "roberta" if objective == "promptcse" else "distilbert"
+    run(
+        corpus, "-b", backbone_of(family), "--objective", objective, "--blocks", 2, *options, "-o", tmp_path / "out",
+        "--batch-size", 16, "--steps", 2, "--dev", "none", "--learning-rate", 0.01,
+    )  # fmt: skip
+    trained = s2sent.load(tmp_path / "out").encode(["A cat sat."])
+    assert np.isfinite(trained).all()
+
+
+def test_mistakes_are_said_before_a_model_is_loaded(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.training.run.make_model", lambda *_: pytest.fail("a model was loaded"))
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match="does not exist"):
+        run(tmp_path / "none.txt", "-b", bert, "-o", out)
+    with pytest.raises(DataError, match="a batch size of at most 150"):
+        run(corpus, "-b", bert, "-o", out, "--batch-size", 200, "--dev", "none")
+    with pytest.raises(ConfigError, match="--groups is not an option of the objective 'simcse'"):
+        run(corpus, "-b", bert, "-o", out, "--groups", 4)
+    with pytest.raises(ConfigError, match="--output"):
+        run(corpus, "-b", bert)
+    with pytest.raises(ConfigError, match="Give --backbone"):
+        run(corpus, "-o", out)
+    with pytest.raises(ConfigError, match=r"dev='nowhere\.csv' is not legal"):
+        run(corpus, "-b", bert, "-o", out, "--dev", "nowhere.csv")
+
+
+def test_a_corpus_of_one_sentence(bert: Path, tmp_path: Path) -> None:
+    same = tmp_path / "same.txt"
+    same.write_text("the same\n" * 100)
+    with pytest.raises(DataError, match="no batch of 16 different texts"):
+        train(SimCSE(backbone=str(bert), corpus=(str(same),), batch_size=16, dev="none"), tmp_path / "out")
+
+
+def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some.txt"
+    some.write_text("\n".join([*make_lines(20), *["the same"] * 12]))
+    done = train(SimCSE(backbone=str(bert), corpus=(str(some),), batch_size=16, dev="none"), tmp_path / "out")
+    assert done.steps == 1
+    assert "filled no batch" in done.data
+    rows = [json.loads(line) for line in (tmp_path / "out" / "training" / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1]
+
+
+def test_bf16_that_kills_falls_back_with_a_line(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision_module, "_TRIAL", "import os; os.kill(os.getpid(), 4)")
+    heard = Heard()
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=2, dev="none", precision="bf16")
+    train(recipe, tmp_path / "out", listener=heard)
+    assert heard.notes == ["Training in fp32: bfloat16 arithmetic kills a process on this CPU (signal 4)."]
+
+
+def test_gradient_checkpointing_and_gradcache_change_nothing_but_memory(
+    bert: Path, corpus: Path, tmp_path: Path
+) -> None:
+    losses = []
+    for number, options in enumerate(({}, {"gradient_checkpointing": True}, {"mini_batch_size": 5})):
+        heard = Heard()
+        recipe = SimCSE(
+            backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=3, dev="none", learning_rate=1e-3, **options
+        )
+        train(recipe, tmp_path / str(number), listener=heard)
+        losses.append(heard.losses)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[2] == pytest.approx(losses[0], rel=0.2)  # other dropout, for its draws come in another order
+
+
+def test_the_selector_has_its_own_learning_rate(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    from s2sent.training.setup import make_loss, make_model, make_optimizer
+
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), learning_rate=1e-5, selector_learning_rate=1e-2)
+    import torch
+
+    loss = make_loss(recipe, make_model(recipe, torch.device("cpu")))
+    rates = {id(p): group["lr"] for group in make_optimizer(recipe, loss).param_groups for p in group["params"]}
+    assert {rates[id(p)] for p in loss.model[1].parameters()} == {1e-2}
+    assert {rates[id(p)] for p in loss.model[0].parameters()} == {1e-5}
+
+
+@pytest.mark.long
+def test_two_ranks_from_the_command_line(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "s2sent", "train"]
+    options = ["-b", bert, "-o", tmp_path / "out", "--batch-size", 8, "--blocks", 2, "--dev", "heldout"]
+    done = subprocess.run([*command, *map(str, [corpus, *options])], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("→") == 1
+    assert s2sent.load(tmp_path / "out").encode(["a"]).shape == (1, 32)
