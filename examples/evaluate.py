@@ -2,8 +2,8 @@
 
 python examples/evaluate.py [FOLDER]     FOLDER has the trained model and gets the figure; default: demo/
 
-STS-B comes from a wheel on the package registry, as people wrote it. With S2SENT_DATA set, all seven STS tasks are scored
-from SentEval's folder instead, as papers have them.
+STS-B comes from a wheel on the package registry, as people wrote it. With S2SENT_DATA set, all seven STS tasks are
+scored from SentEval's folder instead, as papers have them.
 """
 
 from __future__ import annotations

@@ -31,16 +31,18 @@ def write(path: Path, texts: list[str]) -> Path:
         case ".parquet":
             pq.write_table(pa.table({"id": list(range(len(texts))), "text": texts}), path)
         case _:
-            quote = '"{}"'.format
+            quote = "{}".format if path.suffix == ".tsv" else '"{}"'.format
             separator = "\t" if path.suffix == ".tsv" else ","
-            rows = [separator.join(("1", quote(t.replace('"', '""')))) for t in texts]
+            doubled = '"' if path.suffix == ".tsv" else '""'  # a quote inside quotes is written twice
+            rows = [separator.join(("1", quote(t.replace('"', doubled)))) for t in texts]
             path.write_text(f"id{separator}text\n" + "\n".join(rows) + "\n", encoding="utf-8", newline="")
     return path
 
 
 @pytest.mark.parametrize("ending", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
 def test_every_format_gives_the_same_texts(tmp_path: Path, ending: str) -> None:
-    assert read_texts(write(tmp_path / f"a{ending}", TEXTS)) == TEXTS
+    texts = [text for text in TEXTS if ending != ".tsv" or "\t" not in text]
+    assert read_texts(write(tmp_path / f"a{ending}", texts)) == texts
 
 
 def test_windows_line_ends_and_byte_order_mark_are_not_text(tmp_path: Path) -> None:
@@ -76,6 +78,7 @@ def test_a_bad_line_is_named_and_does_not_stop_the_reading(tmp_path: Path) -> No
         ("a.jsonl", b'{"text": "x"}\n{"text"', "line 2 is not JSON"),
         ("a.csv", b"id,text\n1,x\n2\n", "line 3 has 1 columns instead of 2"),
         ("a.csv", b"", "is empty"),
+        ("a.csv", b'text\n"never closed\nabc\n', "line 3 cannot be read as csv"),
         ("a.csv", b"a,b\n1,2\n", r"several columns \(a, b\)"),
         ("a.parquet", b"PAR1 but not really", "cannot be read as parquet"),
     ],

@@ -157,12 +157,15 @@ def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None) -> I
 
 
 def _read_csv(path: Path, file: IO[bytes], columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
-    rows = csv.reader(_as_text(file), delimiter=delimiter)
-    header = next(rows, None)
-    if not header:
-        raise DataError(f"{path} is empty: the first line must name the columns.")
-    places = [header.index(_choose_column(path, header, column)) for column in columns or (None,)]
+    # Tab-separated text is not quoted: a quotation mark there is a quotation mark. In csv a quote that is never closed
+    # would swallow the rest of the file, so it is an error.
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    rows = csv.reader(_as_text(file), delimiter=delimiter, quoting=quoting, strict=True)
     try:
+        header = next(rows, None)
+        if not header:
+            raise DataError(f"{path} is empty: the first line must name the columns.")
+        places = [header.index(_choose_column(path, header, column)) for column in columns or (None,)]
         for row in rows:
             if not row:
                 yield Row(rows.line_num, (), "is empty")
@@ -171,20 +174,21 @@ def _read_csv(path: Path, file: IO[bytes], columns: Sequence[str] | None, delimi
             problem = None if len(row) == len(header) else f"has {len(row)} columns instead of {len(header)}"
             yield Row(rows.line_num, texts, problem or next(filter(None, map(_bytes_problem, texts)), None))
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}).") from error
+        raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}). Mend its quotes.") from error
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+    number = 0
     try:
         table = pq.ParquetFile(path)
+        chosen = [_choose_column(path, table.schema_arrow.names, column) for column in columns or (None,)]
+        for batch in table.iter_batches(columns=chosen, batch_size=8192):
+            for values in zip(*(batch.column(name).to_pylist() for name in chosen), strict=True):
+                number += 1
+                yield _row_of(number, values, chosen)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as parquet ({str(error).splitlines()[0]}).") from error
-    chosen = [_choose_column(path, table.schema_arrow.names, column) for column in columns or (None,)]
-    number = 0
-    for batch in table.iter_batches(columns=chosen, batch_size=8192):
-        for values in zip(*(batch.column(name).to_pylist() for name in chosen), strict=True):
-            number += 1
-            yield _row_of(number, values, chosen)
+        where = f" beyond row {number}" if number else ""
+        raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
 
 
 def _row_of(number: int, values: Sequence[Any], columns: Sequence[str] | None) -> Row:
@@ -207,4 +211,4 @@ def _choose_column(path: Path, columns: list[str], column: str | None) -> str:
     for usual in _USUAL_COLUMNS:
         if usual in columns:
             return usual
-    raise DataError(f"{path} has several columns ({listed}). Say which one has the text.")
+    raise DataError(f"{path} has several columns ({listed}). Say which one has the text (--column).")
