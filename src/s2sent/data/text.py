@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,7 +159,7 @@ def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None) -> I
 def _read_csv(path: Path, file: IO[bytes], columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
     # Tab-separated text is not quoted: a quotation mark there is a quotation mark. In csv a quote that is never closed
     # would swallow the rest of the file, so it is an error.
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     rows = csv.reader(_as_text(file), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         header = next(rows, None)

@@ -77,7 +77,7 @@ def inspect(model: SentenceTransformer, sentences: Sequence[str]) -> Inspection:
 
 def _spectrum(pooling: SelectivePooling, projections: Tensor, features: dict[str, Tensor]) -> Tensor:
     """(s, n, k, d) sums over tokens → (n, m) root mean squares of the blocks' terms of the squeeze, per token."""
-    token_frequencies = pooling.selector.token_frequencies.tolist()
+    token_frequencies = [int(b) for b in pooling.selector.token_frequencies.tolist()]
     branches = projections.shape[1]
     layout = layout_of(features)
     assert layout is not None, "the host's preprocess gives an attention mask"

@@ -18,6 +18,9 @@ from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, T
 
 PoolingMode = Literal["mean", "cls", "mask"]
 
+_SHORT = 8
+"""Tokens up to which a text is suspected of having nothing but special ones; looking costs."""
+
 
 class Features(dict[str, Any]):
     """The host's features, with the fused token vectors computed when somebody asks for them, and only then."""
@@ -135,17 +138,15 @@ class SelectivePooling(Module):
         """Fuse and pool the encoder's blocks into `sentence_embedding`."""
         del kwargs
         streamed = self._stream.finished(features) if self._stream is not None else None
-        features.pop("token_embeddings", None)  # the last block's: nobody behind the selection may take them for fused
-        inputs = dict(features)
+        # Without the last block's token vectors: nobody behind the selection may take them for the fused ones.
+        inputs = {name: value for name, value in features.items() if name != "token_embeddings"}
         if streamed is not None:
             self._check_text(features, streamed.basis.layout)
             out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype)
         else:
             out = self.select(features if "all_layer_embeddings" in features else self._with_hidden_states(inputs))
         tokens = out.tokens if streamed is None else lambda: self.select(self._with_hidden_states(inputs)).tokens()
-        features["sentence_embedding"] = out.embedding
-        features["block_weights"] = out.weights
-        return Features(features, tokens)
+        return Features({**inputs, "sentence_embedding": out.embedding, "block_weights": out.weights}, tokens)
 
     def _with_hidden_states(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Run the encoder again past its hooks, so that it keeps its hidden states."""
@@ -205,18 +206,24 @@ class SelectivePooling(Module):
         if layout.mask.numel() == 0:
             raise DataError("An empty batch: there is no sentence to encode. Give at least one.")
         ids = features.get("input_ids")
-        if ids is None:
+        if ids is None or (self.pooling != "mask" and int(layout.lengths.min()) > _SHORT):
             return
-        special = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device)) | ~layout.mask
-        _refuse(
-            layout.largest((~special).long()) < 1,
-            "has no text, only special tokens, and nothing to select from. Leave empty sentences out.",
-        )
-        if self.pooling == "mask":
-            _refuse(
-                layout.largest(((ids == self._mask_token_id) & layout.mask).long()) < 1,
-                "has no mask token, and pooling='mask' takes its vector. Put one into the text.",
+        is_text = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device), invert=True) & layout.mask
+        if not bool(layout.any(is_text).all()):
+            self._refuse(
+                layout.any(is_text),
+                "has no text, only special tokens, and nothing to select from. Leave empty sentences out.",
             )
+        if self.pooling == "mask":
+            has_mask = layout.any((ids == self._mask_token_id) & layout.mask)
+            if not bool(has_mask.all()):
+                self._refuse(has_mask, "has no mask token, and pooling='mask' takes its vector. Put one into the text.")
+
+    @staticmethod
+    def _refuse(good: Tensor, what: str) -> None:
+        """Raise for the first sentence that is not `good` (b,)."""
+        number = int((~good).nonzero()[0]) + 1
+        raise DataError(f"A sentence (number {number} in a batch of {len(good)}) {what}")
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return everything that decides a vector, for the module's config.json."""
@@ -251,9 +258,3 @@ def layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
     if "cu_seq_lens_q" in features:
         return TokenLayout.flat(features["cu_seq_lens_q"], features["input_ids"].shape[-1])
     return TokenLayout.padded(features["attention_mask"]) if "attention_mask" in features else None
-
-
-def _refuse(bad: Tensor, what: str) -> None:
-    """Raise for the first sentence that is `bad` (b,)."""
-    if bool(bad.any()):
-        raise DataError(f"A sentence (number {int(bad.nonzero()[0]) + 1} in a batch of {len(bad)}) {what}")

@@ -32,7 +32,7 @@ class Pass:
     stream: BlockStream
     basis: TokenBasis
     dtype: torch.dtype = torch.float32
-    blocks_run: int = 0
+    runs: int = 0
     projections: list[Tensor] = field(default_factory=list)
 
 
@@ -50,11 +50,15 @@ class BlockStream:
         self.indices = backbone.indices(pooling.selection)
         # Streamed are weights that do not depend on the token, of blocks whose output is the hidden state.
         self.streams = backbone.blocks is not None and not pooling.selection.per_token and 0 not in self.indices
-        blocks = dict.fromkeys(backbone.blocks or ()) if self.streams else ()
+        # Only chosen blocks are watched. Where one block runs several times (ALBERT), all of its runs are seen:
+        # `order` has the number of each run that is.
+        runs = backbone.blocks if self.streams and backbone.blocks else ()
+        watched = dict.fromkeys(runs[index - 1] for index in self.indices) if runs else {}
+        self.order = tuple(number for number, block in enumerate(runs, start=1) if block in watched)
         self.handles: list[RemovableHandle] = [
             encoder.register_forward_pre_hook(self.begin, with_kwargs=True),
             encoder.register_forward_hook(self.end, always_call=True),
-            *(block.register_forward_hook(self.project) for block in blocks),
+            *(block.register_forward_hook(self.project) for block in watched),
         ]
 
     def detach(self) -> None:
@@ -68,8 +72,8 @@ class BlockStream:
             return None
         self._close()  # what an earlier run left, if it was interrupted
         mask = args[0].get("attention_mask")
-        if mask is not None and (mask.numel() == 0 or not bool(mask.any(dim=1).all())):
-            raise DataError("A sentence has no tokens at all, and nothing to select from. Leave empty sentences out.")
+        if mask is not None and mask.numel() == 0:  # most encoders crash on it
+            raise DataError("There is no text in this batch, not even a token. Leave empty sentences out.")
         basis = None if torch.is_grad_enabled() or not self.streams else self.pooling.token_basis(args[0])
         if basis is None:
             return args, {**kwargs, "output_hidden_states": True}
@@ -83,9 +87,10 @@ class BlockStream:
         # Another shape: a run that was interrupted left its pass open, and this is not that run.
         if current is None or states.shape[:2] != current.basis.layout.mask.shape:
             return
-        current.blocks_run += 1
-        if current.blocks_run in self.indices:
-            states = self.backbone.normed(states, current.blocks_run, from_block=True)
+        number = self.order[current.runs % len(self.order)]
+        current.runs += 1
+        if number in self.indices:
+            states = self.backbone.normed(states, number, from_block=True)
             current.dtype = states.dtype
             current.projections.append(current.basis.project(states))
 

@@ -8,8 +8,9 @@ the fused (b, l, d) tensor is built only for someone who asks for token vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -104,20 +105,37 @@ class Selector(nn.Module):
         if len(self.frequencies) > dim:
             raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
         self.part_sizes = part_sizes(dim, len(self.frequencies))
-        # Kept as whole numbers: a model moved to half precision takes its float buffers along, and the basis is fp32.
-        token_frequencies = sorted({b for _, b in self.frequencies})  # frequency 0 is always there, and first
-        self._part_rows = [token_frequencies.index(b) for _, b in self.frequencies]
-        parts = torch.tensor(self.part_sizes)
-        block_index = torch.tensor([a for a, _ in self.frequencies]).repeat_interleave(parts)
-        nonzero = torch.tensor([(a > 0) + (b > 0) for a, b in self.frequencies]).repeat_interleave(parts)
-        self.register_buffer("token_frequencies", torch.tensor(token_frequencies), persistent=False)  # (k,)
-        self.register_buffer("feature_block_index", block_index, persistent=False)  # (d,) each feature's a
-        self.register_buffer("feature_nonzero", nonzero, persistent=False)  # (d,) how many of its a, b are not 0
+        self._token_indices = sorted({b for _, b in self.frequencies})  # 0 is always there, and first
+        self._part_rows = [self._token_indices.index(b) for _, b in self.frequencies]
+        self._make_bases(torch.device("cpu"))
         self.reset_parameters()
 
     token_frequencies: Tensor
-    feature_block_index: Tensor
-    feature_nonzero: Tensor
+    block_basis: Tensor
+
+    def _make_bases(self, device: torch.device) -> None:
+        """Compute what does not depend on the sentence, in fp32: the token frequencies, and the block half of the DCT.
+
+        The part of the scale that does not depend on the sentence is in it, too.
+        """
+        a, b = torch.tensor(self.frequencies, dtype=torch.float64).T[:, None]  # (1, m) each
+        branches = self.config.branches
+        n = torch.arange(branches, dtype=torch.float64)[:, None]
+        basis = torch.cos(math.pi / branches * (n + 0.5) * a)  # (n, m)
+        if self.config.scale == "mean":
+            basis = basis / branches
+        elif self.config.scale == "orthonormal":
+            basis = basis * torch.sqrt((1 + (a > 0)) * (1 + (b > 0)) / branches)
+        basis = basis.repeat_interleave(torch.tensor(self.part_sizes), dim=1)  # (n, d)
+        frequencies = torch.tensor(self._token_indices, dtype=torch.float32)  # (k,)
+        self.register_buffer("token_frequencies", frequencies.to(device), persistent=False)
+        self.register_buffer("block_basis", basis.float().to(device), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `.half()`, `.to(bfloat16)` take all float buffers along; the bases stay exact.
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._make_bases(self.token_frequencies.device)
+        return self
 
     def reset_parameters(self) -> None:
         """Start again as the config says: torch's own initialisation, then the prior."""
@@ -171,41 +189,35 @@ class Selector(nn.Module):
         """Select from blocks that were `project`ed (b, k, d) one by one, as a streamed encoder gives them."""
         lengths = basis.layout.lengths
         blocks = torch.stack(list(projections), dim=1)  # (b, n, k, d)
-        squeezed = blocks[:, :, : len(self.token_frequencies)]
+        squeezed = blocks[:, :, : len(self._token_indices)]
         if self.config.fusion != "stack":
             squeezed = squeezed.mean(dim=1, keepdim=True)
 
         weights = (
-            self.weigh(self.squeeze(squeezed, lengths)) if self.config.gated else self.fixed_weights(lengths.shape[0])
+            self.weigh(self.squeeze(squeezed, lengths)) if self.config.gated else self.fixed_weights(blocks.shape[0])
         )
         if self.config.fusion != "stack":
             weights = (weights / len(projections)).expand(-1, len(projections), -1)
-        row, divisor = self._pooling_row(blocks, lengths)
-        out = Selection(((weights * row).sum(dim=1) / divisor).to(dtype), weights)
+        out = Selection(self._pooled(weights, blocks, lengths).to(dtype), weights)
         out.projections = squeezed if self.config.gated else None
         return out
 
-    def _pooling_row(self, projections: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | int]:
-        """Frequency 0 sums the tokens, so the mean is that over L; another pooling has its own row, the last."""
-        if projections.shape[-2] > len(self.token_frequencies):
-            return projections[..., -1, :], 1
-        return projections[..., 0, :], lengths[:, None]
+    def _pooled(self, weights: Tensor, projections: Tensor, lengths: Tensor) -> Tensor:
+        """Weigh and add up the pooled blocks: (b, n, d) and (b, n, k, d) → (b, d)."""
+        if projections.shape[2] > len(self._token_indices):
+            return (weights * projections[:, :, -1]).sum(dim=1)  # a pooling of its own has the last row
+        return (weights * projections[:, :, 0]).sum(dim=1) / lengths[:, None]  # frequency 0 sums the tokens: the mean
 
     def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
         """Frequency Selection (eqs. split, dct1, f): each part with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
-        n_branches = projections.shape[1]
         parts = torch.split(projections, list(self.part_sizes), dim=-1)
-        own_row = torch.cat(
-            [part[:, :, k] for part, k in zip(parts, self._part_rows, strict=True)], dim=-1
-        )  # (b, n, d)
-        n = torch.arange(n_branches, device=projections.device)
-        block_basis = torch.cos(math.pi / n_branches * (n[:, None] + 0.5) * self.feature_block_index)  # (n, d)
-        f = (own_row * block_basis).sum(dim=1)  # (b, d)
+        own_row = [part[:, :, k] for part, k in zip(parts, self._part_rows, strict=True)]
+        f = (torch.cat(own_row, dim=-1) * self.block_basis).sum(dim=1)  # (b, d)
         match self.config.scale:
             case "mean":
-                return f / (n_branches * lengths[:, None])
+                return f / lengths[:, None]
             case "orthonormal":
-                return f * torch.rsqrt(n_branches * lengths[:, None].float()) * torch.exp2(self.feature_nonzero / 2)
+                return f * lengths[:, None].rsqrt()
             case "sum":
                 return f
 
@@ -253,10 +265,11 @@ class Selector(nn.Module):
         if not stack:
             weights = (weights / len(states)).expand(-1, -1, len(states), -1)
         layout = basis.layout
-        row, divisor = self._pooling_row(basis.project(_fuse(states, weights.unbind(dim=-2))), layout.lengths)
+        fused = basis.project(_fuse(states, weights.unbind(dim=-2)))[:, None]  # (b, 1, k, d)
+        once = fused.new_ones(1, 1, 1)
         over_tokens = basis.project(weights.flatten(-2))[:, 0] / layout.lengths[:, None]  # (b, n·d)
         out = Selection(
-            embedding=(row / divisor).to(states[0].dtype),
+            embedding=self._pooled(once, fused, layout.lengths).to(states[0].dtype),
             weights=over_tokens.view(-1, *weights.shape[-2:]),
         )
         out._states, out._layout, out._token_weights = states, layout, weights

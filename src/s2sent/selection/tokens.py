@@ -61,6 +61,10 @@ class TokenLayout:
         lowest = torch.full_like(self.lengths, torch.iinfo(torch.long).min)
         return lowest.scatter_reduce(0, self.sentence, values[0].long(), "amax")
 
+    def any(self, values: Tensor) -> Tensor:
+        """Return whether any token of each sentence is true, of values shaped like the mask: (b,)."""
+        return values.any(dim=1) if self.sentence is None else self.largest(values) > 0
+
     def first_token(self) -> Tensor:
         """Return pooling weights, shaped like the mask, that pick each sentence's first real token ([CLS])."""
         return (self.mask & (self.position == 0)).float()
