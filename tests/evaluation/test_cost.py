@@ -11,7 +11,10 @@ from s2sent.evaluation.cost import count_parameters, interleaved_seconds, paired
 
 
 def test_peak_memory_counts_what_is_alive_at_once() -> None:
+    before = torch.zeros(100_000)
+
     def run() -> None:
+        before.view(10, -1)  # was there already
         a = torch.zeros(1000)
         b = a + 1
         del a
