@@ -36,8 +36,9 @@ def test_every_format_reads_the_same(kind: str, ending: str, tmp_path: Path) -> 
         case "txt":
             text = "\n".join(LINES)
         case "csv" | "tsv":
-            mark = "," if kind == "csv" else "\t"
-            text = "\r\n".join([f"id{mark}text", *(f'{n}{mark}"{line}"' for n, line in enumerate(LINES))])
+            mark, quote = (",", '"') if kind == "csv" else ("\t", "")
+            rows = [f"{n}{mark}{quote}{line}{quote}" for n, line in enumerate(LINES)]
+            text = "\r\n".join([f"id{mark}text", *rows])
         case "jsonl":
             text = "\n".join(json.dumps({"id": n, "text": line}) for n, line in enumerate(LINES))
         case _:
