@@ -206,3 +206,21 @@ def test_the_fingerprint_of_a_loaded_model_follows_its_weights_and_settings() ->
     with torch.no_grad():
         next(model.parameters())[0, 0] += 1e-3
     assert len({first, second, fingerprint_model(model)}) == 3
+
+
+def test_an_encoder_that_refuses_empty_sentences_sees_a_full_stop() -> None:
+    seen: list[str] = []
+
+    def strict(sentences: list[str]) -> np.ndarray:
+        if "" in sentences:
+            raise DataError("empty")
+        seen.extend(sentences)
+        return np.ones((len(sentences), 2))
+
+    vectors = Vectors(Encoder("strict", strict))
+    vectors.add(["a b", ""])
+    assert seen == ["a b", "."]
+    assert vectors[[""]].shape == (1, 2)
+    lenient = Vectors(Encoder("lenient", lambda sentences: np.array([[len(s), 1.0] for s in sentences])))
+    lenient.add([""])
+    assert lenient[[""]][0, 0] == 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.errors import ModelError, S2SentError
+from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
 
 if TYPE_CHECKING:
@@ -141,13 +141,22 @@ class Vectors:
         wanted = self.missing(sentences)
         for start in range(0, len(wanted), CHUNK):
             chunk = wanted[start : start + CHUNK]
-            # CR and MPQA have empty lines, which count. SentEval's own encoders see a full stop in their place.
-            block = self._checked(chunk, self.encoder.encode([sentence or "." for sentence in chunk]))
+            block = self._checked(chunk, self._encode(chunk))
             self._row.update((sentence, len(self._row)) for sentence in chunk)
             self._blocks.append(block)
             self._matrix = None
             if progress is not None:
                 progress(len(chunk))
+
+    def _encode(self, sentences: list[str]) -> Any:
+        try:
+            return self.encoder.encode(sentences)
+        except DataError:
+            # CR and MPQA have empty lines, which count. SimCSE encodes them as they are, and so do we; to a model that
+            # refuses them, as ours do, SentEval's own encoders show the way: a full stop.
+            if "" not in sentences:
+                raise
+            return self.encoder.encode([sentence or "." for sentence in sentences])
 
     def __getitem__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of these sentences, one row each, repetitions included."""
