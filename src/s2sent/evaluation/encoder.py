@@ -14,7 +14,6 @@ from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-ModelLike = "str | Path | SentenceTransformer | Encoder | Callable[[list[str]], Any]"
 BATCH_CHARACTERS = 4096
 """Characters to a batch: 32 sentences of the usual length, more phrases, fewer paragraphs. Larger batches of long text
 leave the cache, smaller ones of short text leave the processor idle."""
