@@ -14,6 +14,7 @@ help:  ## what there is
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps fastembed
 	touch $@
 
 demo: $(READY)  ## build an encoder on a real backbone, look inside, train a little, score it
