@@ -26,7 +26,7 @@ class TextEncoder(Protocol):
 
     @property
     def normalizes(self) -> bool:
-        """Whether the model itself gives every vector length 1: a mean of its vectors then must be brought to 1, too."""
+        """Whether the model gives every vector length 1, to which a mean of its vectors must then be brought, too."""
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's content tokens: no special tokens, not truncated."""

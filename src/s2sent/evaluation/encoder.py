@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sent.errors import DataError, ModelError, S2SentError
-from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
