@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from s2sent.errors import ModelError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 
 class TextEncoder(Protocol):
@@ -36,3 +42,34 @@ class TextEncoder(Protocol):
 
     def embed(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension)."""
+
+
+def open_text_encoder(
+    model: SentenceTransformer | TextEncoder | str | Path, device: str | None = None
+) -> tuple[TextEncoder, str]:
+    """Return an encoder and a fingerprint of all that decides its vectors.
+
+    Args:
+        model: A model's folder, its name on the hub, or the model itself: a `SentenceTransformer`, or an encoder that
+            has a `fingerprint`.
+        device: Where to run what is loaded; by default the best there is.
+    """
+    from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+
+    fingerprint: str | None = None
+    loaded: Any = model
+    if isinstance(model, str | Path):
+        from s2sent.model.folder import locate
+        from s2sent.model.load import load
+
+        folder = locate(model)
+        loaded, fingerprint = load(folder, device=device), fingerprint_folder(folder)
+    if hasattr(loaded, "frame") and hasattr(loaded, "embed"):
+        fingerprint = fingerprint or getattr(loaded, "fingerprint", None)
+        if fingerprint is None:
+            raise ModelError("This encoder has no fingerprint, so a run could not go on safely. Give its folder.")
+        return loaded, fingerprint
+
+    from s2sent.encoding.torch_encoder import TorchEncoder
+
+    return TorchEncoder(loaded), fingerprint or fingerprint_model(loaded)

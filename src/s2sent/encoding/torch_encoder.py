@@ -44,6 +44,7 @@ class TorchEncoder:
         model.eval()
         self.model = model
         self.encoder = encoder
+        self.device = model.device
         self.prompt = model.prompts.get(model.default_prompt_name or "", None) or None
         self.framing = framing_of(encoder, self.prompt)
         self.normalizes = isinstance(list(model)[-1], Normalize) and model.truncate_dim is None
@@ -70,9 +71,8 @@ class TorchEncoder:
     @torch.inference_mode()
     def embed(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension)."""
-        device = self.model.device
         features: dict[str, Any] = {
-            name: tensor.to(device, non_blocking=True) for name, tensor in padded(self.encoder, sequences).items()
+            name: tensor.to(self.device, non_blocking=True) for name, tensor in padded(self.encoder, sequences).items()
         }
         features.update(self._constant)
         vectors = self.model(features)["sentence_embedding"][:, : self.model.truncate_dim]
