@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -40,20 +41,23 @@ def export(
     for note in done.notes:
         console.print(escape(note), soft_wrap=True)
     if int8:
-        console.print(_loss(model, output, data), soft_wrap=True)
+        console.print(measured_loss(model, output, data), soft_wrap=True)
 
 
-def _loss(model: str, output: Path, data: str | None) -> str:
+def measured_loss(model: str, output: Path, data: str | None) -> str:
     """Say what the integers cost, measured."""
     from s2sent.cli.progress import Bar
     from s2sent.evaluation.suite import evaluate
 
+    source = data or os.environ.get("S2SENT_DATA") or "pypi"
+    text = "raw" if source == "pypi" or source.endswith(".whl") else "file"
     scores = []
     try:
         for path, title in ((model, "torch"), (str(output), "int8")):
             with Bar(title) as bar:
-                scores.append(evaluate(path, "STS-B", data=data, listener=bar)["STS-B"].headline())
+                report = evaluate(path, "STS-B", data=source, text=text, listener=bar)
+            scores.append(report["STS-B"].headline())
     except DataError as error:
-        return escape(f"The loss was not measured: there is no STS-B. {error}")
+        return escape(f"The loss was not measured: STS-B could not be read. {error}")
     before, after = scores
     return f"STS-B (test, Spearman × 100): {before:.2f} in torch, {after:.2f} in int8 ({after - before:+.2f})"

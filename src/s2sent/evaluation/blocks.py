@@ -61,9 +61,10 @@ def block_states(model: Any) -> Callable[[list[str]], NDArray[np.float32]]:
 
     from s2sent.model.backbone import Backbone
 
-    encoder = getattr(model[0], "auto_model", None)
+    first = model[0] if hasattr(model, "__getitem__") else model
+    encoder = getattr(first, "auto_model", None)
     if encoder is None:
-        raise ModelError(f"{type(model[0]).__name__} is no Transformer with blocks to look into.")
+        raise ModelError(f"{type(first).__name__} is no Transformer with blocks to look into.")
     backbone = Backbone.of(encoder)
 
     def states(sentences: list[str]) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.folder import locate
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -79,8 +80,7 @@ def _from_path(path: str, name: str | None) -> Encoder:
     if path.startswith(("/", "./", "../", "~")) or path.count("/") > 1 or folder.exists():
         raise ModelError(f"There is no model folder {path}.")
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
-    model = load_model(path)
-    return Encoder(name or path, _host_encode(model), fingerprint_model(model))
+    return as_encoder(load_model(path), name or path)
 
 
 def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
@@ -91,8 +91,9 @@ def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
     Raises:
         ModelError: it cannot be loaded; the message says why.
     """
-    if is_export(Path(path).expanduser()):
-        return OnnxEncoder(Path(path).expanduser())
+    folder = locate(path)
+    if is_export(folder):
+        return OnnxEncoder(folder)
 
     from transformers.utils import logging
 
@@ -100,7 +101,7 @@ def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        return open_encoder(path)
+        return open_encoder(folder)
     except S2SentError:
         raise
     except Exception as error:  # a broken config and a wrong class raise unrelated types

@@ -20,6 +20,7 @@ from s2sent.model.framing import framing_of
 from s2sent.model.graph import quantize, strip_notes, write_graph
 from s2sent.model.load import open_encoder
 from s2sent.model.pooling import SelectivePooling
+from s2sent.model.prompts import PromptTransformer
 from s2sent.model.tokens import padded
 
 AGREEMENT = 1e-4
@@ -139,7 +140,7 @@ def _checked(model: SentenceTransformer) -> tuple[ExportConfig, Tokenizer]:
         dimension=int(model.get_embedding_dimension() or 0),
         padding=tokenizer.pad_token_id or 0,
         normalizes=isinstance(list(model)[-1], Normalize) and model.truncate_dim is None,
-        needs_text=any(isinstance(module, SelectivePooling) for module in model),
+        needs_text=any(isinstance(module, SelectivePooling | PromptTransformer) for module in model),
         special=tuple(i for i in tokenizer.all_special_ids if i not in text),
         prompts=prompts,
     )
@@ -173,10 +174,13 @@ def _write_fast_tokenizer(writing: Path, tokenizer: Tokenizer, config: ExportCon
     if framing.lead:
         prepared.append(normalizers.Prepend(framing.lead))
     if framing.strip:  # a template
-        names = {i: tokenizer.id_to_token(i) for i in {*framing.prefix, *framing.suffix}}
+        halves = {"before": framing.prefix, "behind": framing.suffix}
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*(names[i] for i in framing.prefix), "$A", *(names[i] for i in framing.suffix)],
-            special_tokens=[(name, i) for i, name in names.items()],
+            single=["before", "$A", "behind"],
+            special_tokens=[
+                {"id": name, "ids": list(ids), "tokens": [tokenizer.id_to_token(i) for i in ids]}
+                for name, ids in halves.items()
+            ],
         )
         own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([*prepared, *own])

@@ -6,9 +6,11 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
@@ -66,12 +68,11 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
         ConfigError: what exporting needs is not installed.
         ModelError: the model has something that cannot be exported.
     """
+    check_installed()
     pipeline = Pipeline(model).eval()
     dynamic = torch.export.Dim.DYNAMIC
     try:
-        import onnx
-
-        with quiet(), _fused_attention(pipeline.backbone):
+        with quiet(), torch.no_grad(), _fused_attention(pipeline.backbone):
             program = torch.onnx.export(
                 pipeline,
                 (input_ids, attention_mask),
@@ -81,38 +82,31 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
                 output_names=(OUTPUT,),
                 verbose=False,
             )
-    except ImportError as error:
-        raise missing_extra("Export", error) from error
     except Exception as error:  # the exporter wraps whatever a model's code raises
         raise ModelError(
             f"{type(pipeline.backbone).__name__} cannot be exported to ONNX: {_reason(error)}. Encode with it in torch."
         ) from error
     assert program is not None
     graph = program.model_proto
-    size = sum(p.numel() * p.element_size() for p in pipeline.parameters())
     # Shapes of what is in between are for the exporter's own checks, and other tools stumble over them.
     del graph.graph.value_info[:]
     for value in (*graph.graph.input, *graph.graph.output):
         for dim, name in zip(value.type.tensor_type.shape.dim, ("batch", "length"), strict=True):
             if not dim.HasField("dim_value"):
                 dim.dim_param = name
-    onnx.save(graph, path, save_as_external_data=size > _ONE_FILE, location=f"{path.name}.data")
+    _save(graph, path)
 
 
 def quantize(source: Path, target: Path) -> None:
     """Write a graph whose backbone multiplies in int8: weights per channel, activations as each batch has them.
 
     The selection stays in fp32: its products are too small to gain anything. Weights have 7 bits, because processors
-    without VNNI add pairs of products in 16 bits, where 8-bit weights overflow.
-
-    Raises:
-        ConfigError: what quantising needs is not installed.
+    without VNNI add pairs of products in 16 bits, where 8-bit weights overflow. The vocabulary's vectors are kept in
+    8 bits, each with a scale of its own.
     """
-    try:
-        import onnx
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError as error:
-        raise missing_extra("Export to int8", error) from error
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
     nodes = onnx.load(source, load_external_data=False).graph.node
     with quiet():
         quantize_dynamic(
@@ -127,22 +121,66 @@ def quantize(source: Path, target: Path) -> None:
             # onnxruntime's own operators have no shapes that onnx could infer: say that all floats are fp32.
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
+    model = onnx.load(target)
+    _quantize_vocabulary(model.graph)
+    _save(model, target)
+
+
+def _quantize_vocabulary(graph: Any) -> None:
+    """Keep the vectors that token ids look up in int8, and each one's scale beside them."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    tables = {table.name: table for table in graph.initializer}
+    for place, node in reversed(list(enumerate(graph.node))):
+        if node.op_type != "Gather" or node.input[0] not in tables or node.input[1] != INPUTS[0]:
+            continue
+        name, vectors = node.input[0], numpy_helper.to_array(tables[node.input[0]])
+        if vectors.dtype != np.float32 or any(name in other.input for other in graph.node if other is not node):
+            continue
+        scales = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-12).astype(np.float32) / 127
+        graph.initializer.remove(tables[name])
+        graph.initializer.append(numpy_helper.from_array(np.rint(vectors / scales).astype(np.int8), f"{name}_int8"))
+        graph.initializer.append(numpy_helper.from_array(scales, f"{name}_scale"))
+        found = f"{node.output[0]}_found"
+        looked_up = [
+            helper.make_node("Gather", [f"{name}_int8", INPUTS[0]], [f"{found}_int8"]),
+            helper.make_node("Cast", [f"{found}_int8"], [found], to=TensorProto.FLOAT),
+            helper.make_node("Gather", [f"{name}_scale", INPUTS[0]], [f"{found}_scale"]),
+            helper.make_node("Mul", [found, f"{found}_scale"], [node.output[0]]),
+        ]
+        graph.node.remove(node)
+        for new in reversed(looked_up):
+            graph.node.insert(place, new)
+
+
+def _save(model: Any, path: Path) -> None:
+    import onnx
+
+    data = path.with_name(f"{path.name}.data")
+    data.unlink(missing_ok=True)
+    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    onnx.save(model, path, save_as_external_data=size > _ONE_FILE, location=data.name)
 
 
 def strip_notes(path: Path) -> None:
     """Take out of a graph where in the source code each of its nodes comes from."""
     import onnx
 
-    graph = onnx.load(path, load_external_data=False)
-    for item in (graph.graph, *graph.graph.node, *graph.graph.input, *graph.graph.output, *graph.graph.initializer):
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    for item in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         item.ClearField("metadata_props")
         item.ClearField("doc_string")
-    path.write_bytes(graph.SerializeToString())
+    path.write_bytes(model.SerializeToString())
 
 
-def missing_extra(what: str, error: ImportError) -> ConfigError:
-    """Say that a package of the extra is not there."""
-    return ConfigError(f"{what} needs {error.name}, which is not installed: pip install 's2sent[onnx]'.")
+def check_installed() -> None:
+    """Raise a `ConfigError` unless all that an export needs is there, before anything long is done."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise ConfigError(f"Export needs {name}, which is not installed: pip install 's2sent[onnx]'.") from error
 
 
 @contextmanager

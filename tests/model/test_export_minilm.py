@@ -1,0 +1,77 @@
+"""The real all-MiniLM-L6-v2, exported: real text of every length."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from model.exports import distances, exported
+from model.tiny import enliven
+from s2sent.evaluation.suite import evaluate
+from s2sent.model.build import build
+from s2sent.model.exported import OnnxEncoder
+
+pytestmark = [pytest.mark.backbone, pytest.mark.data]
+
+TEMPLATE = 'This sentence of "{sentence}" means {mask}.'
+
+
+def lines_of(data_folder: Path, count: int) -> list[str]:
+    with (data_folder / "wiki_200k.txt").open(encoding="utf-8") as file:
+        return [text for line in islice(file, count) if (text := line.strip())]
+
+
+@pytest.fixture(scope="module")
+def model(minilm: str) -> SentenceTransformer:
+    return enliven(build(minilm, device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def encoder(model: SentenceTransformer, tmp_path_factory: pytest.TempPathFactory) -> OnnxEncoder:
+    return exported(model, tmp_path_factory.mktemp("minilm") / "onnx")
+
+
+def test_vectors_agree_from_1_to_256_tokens(
+    model: SentenceTransformer, encoder: OnnxEncoder, data_folder: Path
+) -> None:
+    words = " ".join(lines_of(data_folder, 400)).split()
+    cuts = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200, 300]
+    texts = [" ".join(words[100 * i : 100 * i + n]) for i, n in enumerate(cuts)] + lines_of(data_folder, 60)
+    lengths = [len(encoder.frame(tokens)) for tokens in encoder.tokenize(texts)]
+    assert min(lengths) <= 4
+    assert max(lengths) == 256
+    assert distances(encoder.encode(texts, batch_size=8), model.encode(texts, batch_size=8)).max() < 1e-6
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_tokens_agree_on_thousands_of_real_lines(
+    minilm: str, encoder: OnnxEncoder, data_folder: Path, template: str | None
+) -> None:
+    from dataclasses import replace
+
+    from s2sent.model.framing import framing_of
+    from s2sent.model.tokens import token_ids
+
+    model = build(minilm, template=template, device="cpu")
+    framing = framing_of(model[0])
+    if template is None:
+        assert framing == replace(encoder.framing)
+    texts = [*lines_of(data_folder, 3000), "x" * 50, "東京 " * 400]
+    ours = [framing.frame(row) for row in framing.tokenize(encoder._tokenizer, texts)]
+    assert ours == token_ids(model[0], texts, model.max_seq_length)
+
+
+@pytest.mark.long
+def test_int8_costs_little_on_stsb(model: SentenceTransformer, data_folder: Path, tmp_path: Path) -> None:
+    encoder = exported(model, tmp_path / "int8", int8=True)
+    before, after = (
+        evaluate(one, "STS-B", data=data_folder, cache=False)["STS-B"].headline() for one in (model, encoder)
+    )
+    assert after > before - 0.5
+    assert (encoder.folder / "model.onnx").stat().st_size < 60e6
+    texts = lines_of(data_folder, 100)
+    assert np.mean(distances(encoder.encode(texts), model.encode(texts))) < 0.01
