@@ -22,7 +22,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 import s2sent
-from conftest import FAMILIES, SENTENCES
+from conftest import FAMILIES, SENTENCES, make_backbone
 from model.exports import distances, exported, shallow
 from model.tiny import enliven
 from s2sent.errors import ConfigError, DataError, ModelError
@@ -133,8 +133,8 @@ def test_runs_without_torch(made: Made, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(vectors), want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_plain_model_with_dense_and_prompts(tmp_path: Path, bert: Path) -> None:
-    transformer = open_encoder(bert)[0]
+def test_a_plain_model_with_dense_and_prompts(tmp_path: Path) -> None:
+    transformer = open_encoder(make_backbone(tmp_path / "backbone", "bert", num_hidden_layers=2))[0]
     assert isinstance(transformer, Transformer)
     torch.manual_seed(0)
     modules = [transformer, Pooling(32, pooling_mode="cls"), Dense(32, 12), Normalize()]
