@@ -66,8 +66,8 @@ def test_encode_writes_the_vectors_of_the_model(run: Run, saved: Path, tmp_path:
         (["inspect", "nowhere/at/all", "x"], "neither a folder nor a model"),
         (["inspect", "BACKBONE", "x"], "modules.json is missing"),
         (["encode", "MODEL", "none.txt", "out.npy"], "none.txt does not exist"),
-        (["encode", "MODEL", "none.txt", "out.xls"], "Legal: .npy"),
-        (["encode", "MODEL", "in.parquet", "in.parquet"], "is the input itself"),
+        (["encode", "MODEL", "none.txt", "out.xls"], "Legal: .parquet"),
+        (["encode", "MODEL", "in.parquet", "in.parquet"], "is among the inputs"),
     ],
 )
 def test_mistakes_are_one_line_without_a_traceback(

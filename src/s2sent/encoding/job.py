@@ -20,6 +20,11 @@ Progress = Callable[[int, int | None], None]
 """Told how many lines are done, and how many there will be, as far as one can tell."""
 
 
+def expect(lines: int, share: float) -> int | None:
+    """Guess how many lines there are from how many are in a share of all bytes."""
+    return max(lines, round(lines / share)) if share > 0 else None
+
+
 @dataclass(frozen=True)
 class Options:
     """What is made of a text, besides the model.
@@ -60,7 +65,7 @@ class Job:
         self, windows: Iterator[Window], done: Mapping[tuple[int, int], Shard], on_progress: Progress | None = None
     ) -> None:
         """Make the shards that are missing, in order; the windows that are done are read and checked."""
-        lines = 0
+        lines, share = 0, 0.0
 
         def tell(texts: int) -> None:
             nonlocal lines
@@ -77,7 +82,8 @@ class Job:
 
         for window, tokens in ahead(tokenized()):
             end = lines + window.rows
-            expected = max(end, round(end / window.fraction)) if window.fraction else None
+            share += window.share
+            expected = expect(end, share)
             if tokens is not None:
                 self.encode(window, tokens, tell)
             tell(end - lines)
