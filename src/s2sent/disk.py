@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from s2sent.errors import DataError, S2SentError
+from s2sent.errors import ConfigError, DataError, S2SentError
 
 
 class DiskFullError(S2SentError):
@@ -65,3 +66,29 @@ def is_full(error: BaseException) -> bool:
     """Whether an error means that the disk, or the user's part of it, is full."""
     codes = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in codes or "No space left" in str(error) or "os error 28" in str(error)
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Give a folder to write into that becomes `target` when all is written, and vanishes when that fails.
+
+    Raises:
+        ConfigError: there is something at `target` already.
+        DataError: it cannot be written; `DiskFullError` if for want of room.
+    """
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigError(f"{target} is there already. Remove it, or choose another name.")
+    writing = target.with_name(f".{target.name}.writing")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(writing, ignore_errors=True)  # what was cut off
+        writing.mkdir()
+        yield writing
+        for path in (*writing.iterdir(), writing):
+            sync(path)
+        writing.replace(target)
+        sync(target.parent)
+    except OSError as error:
+        raise unwritable(target, error) from error
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)

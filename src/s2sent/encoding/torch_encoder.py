@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 
-from s2sent.encoding.framing import Framing
 from s2sent.errors import ModelError
-from s2sent.model.backbone import max_tokens
-from s2sent.model.prompts import PromptTransformer, Template
+from s2sent.model.framing import framing_of
 from s2sent.model.tokens import padded
 
-_UNLIMITED = 1 << 20
 _SAMPLES = ("A man is playing a guitar.", " Straße, naïve café; 東京 [MASK] <mask> ", "one two three four ")
 """Texts on which our tokens must be the host's: plain; odd letters, spaces and special tokens; and, repeated, long."""
 
@@ -92,32 +89,3 @@ class TorchEncoder:
                     "know: its vectors would not be the model's. Encode with model.encode instead."
                 )
         return {name: value for name, value in host.items() if name not in ours and name not in tensors}
-
-
-def framing_of(encoder: Transformer, prompt: str | None = None) -> Framing:
-    """Read off an encoder what it does to a text.
-
-    Args:
-        encoder: The first module of a model.
-        prompt: Text that the model puts before every text.
-    """
-    tokenizer: Any = encoder.tokenizer
-    keep_end = tokenizer.truncation_side == "left"
-    limits = [n for n in (encoder.max_seq_length, max_tokens(encoder.auto_model)) if n is not None]
-    if isinstance(encoder, PromptTransformer):
-        frame = encoder.frame
-        room = min(n for n in (encoder.max_seq_length, encoder.room, _UNLIMITED) if n is not None)
-        return Framing(
-            frame.prefix,
-            frame.suffix,
-            room,
-            prompt or "",
-            strip=True,
-            lead=" " if frame.spaced else "",
-            keep_end=keep_end,
-            literal=True,
-            mask=tokenizer.mask_token_id,
-            unknown=tokenizer.unk_token_id,
-        )
-    frame = Template("{sentence}").around(tokenizer)
-    return Framing(frame.prefix, frame.suffix, min([*limits, _UNLIMITED]) - len(frame), prompt or "", keep_end=keep_end)

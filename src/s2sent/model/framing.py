@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sentence_transformers.base.modules import Transformer
     from tokenizers import Tokenizer
 
+_UNLIMITED = 1 << 20
 _CHUNK = 1 << 18
 """Characters to a call of the tokenizer, whose own notes on each token are far larger than the tokens."""
 
@@ -82,3 +84,35 @@ class Framing:
         return [
             [self.unknown if token == self.mask else token for token in row] if self.mask in row else row for row in ids
         ]
+
+
+def framing_of(encoder: Transformer, prompt: str | None = None) -> Framing:
+    """Read off an encoder what it does to a text.
+
+    Args:
+        encoder: The first module of a model.
+        prompt: Text that the model puts before every text.
+    """
+    from s2sent.model.backbone import max_tokens
+    from s2sent.model.prompts import PromptTransformer, Template
+
+    tokenizer: Any = encoder.tokenizer
+    keep_end = tokenizer.truncation_side == "left"
+    limits = [n for n in (encoder.max_seq_length, max_tokens(encoder.auto_model)) if n is not None]
+    if isinstance(encoder, PromptTransformer):
+        frame = encoder.frame
+        room = min(n for n in (encoder.max_seq_length, encoder.room, _UNLIMITED) if n is not None)
+        return Framing(
+            frame.prefix,
+            frame.suffix,
+            room,
+            prompt or "",
+            strip=True,
+            lead=" " if frame.spaced else "",
+            keep_end=keep_end,
+            literal=True,
+            mask=tokenizer.mask_token_id,
+            unknown=tokenizer.unk_token_id,
+        )
+    frame = Template("{sentence}").around(tokenizer)
+    return Framing(frame.prefix, frame.suffix, min([*limits, _UNLIMITED]) - len(frame), prompt or "", keep_end=keep_end)
