@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from s2sent.encoding import sources
 from s2sent.encoding.sources import Source, Window
 from s2sent.errors import ConfigError, DataError
 
@@ -65,12 +64,12 @@ def test_every_format_gives_the_same_texts_and_ids(tmp_path: Path, kind: str) ->
     assert [window.checksum for window in again] == [window.checksum for window in windows]
 
 
-def test_globs_are_sorted_and_small_files_share_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_globs_are_sorted_and_small_files_share_windows(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         write(tmp_path / f"{name}.txt", [("", f"{name}{n}") for n in range(3)])
     source = Source.of([tmp_path / "*.txt"], window=4)
     assert [[*window.texts] for window in read(source)] == [["a0", "a1", "a2", "b0"], ["b1", "b2", "c0", "c1"], ["c2"]]
-    monkeypatch.setattr(sources, "GROUP_BYTES", 20)  # two files of 9 bytes
+    source = Source.of([tmp_path / "*.txt"], window=4, group_bytes=20)  # two files of 9 bytes
     groups = [[window.texts for window in source.windows(group)] for group in range(len(source.groups()))]
     assert groups == [[["a0", "a1", "a2", "b0"], ["b1", "b2"]], [["c0", "c1", "c2"]]]
 

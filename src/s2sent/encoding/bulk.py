@@ -13,7 +13,7 @@ from s2sent.encoding.encoder import open_text_encoder
 from s2sent.encoding.job import Job, Options, Progress
 from s2sent.encoding.outputs import assemble, check_output, problems_file
 from s2sent.encoding.shards import Shards, State, missing
-from s2sent.encoding.sources import Source
+from s2sent.encoding.sources import WINDOW, Source
 from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, S2SentError
 
@@ -68,7 +68,7 @@ def encode_files(
     normalize: bool = False,
     long: str = "truncate",
     with_text: bool = False,
-    shard_lines: int = 8192,
+    shard_lines: int = WINDOW,
     batch_tokens: int | None = None,
     device: str | None = None,
     fresh: bool = False,
@@ -117,8 +117,8 @@ def encode_files(
     if engine == "ray" and not isinstance(model, str | Path):
         raise ConfigError("engine='ray' needs the model's folder or name: every worker loads it for itself.")
 
-    started = time.perf_counter()
     encoder, fingerprint = open_text_encoder(model, device)
+    started = time.perf_counter()
     options.form.check(encoder.dimension)
     shards = Shards(output)
     state = State(shards, {"model": fingerprint, **source.identity(), **options.identity()}, fresh=fresh)

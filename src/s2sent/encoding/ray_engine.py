@@ -57,10 +57,12 @@ def run_on_ray(
     if started:
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.target_max_block_size
     context.enable_progress_bars, context.target_max_block_size = False, _BLOCK
+    log = logging.getLogger("ray.data")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what a user must know is in the error
     try:
         gpus = int(ray.cluster_resources().get("GPU", 0)) if device in (None, "cuda") else 0
         cpus = int(ray.cluster_resources().get("CPU", 1))
@@ -88,6 +90,7 @@ def run_on_ray(
         raise _first_cause(error) from error
     finally:
         context.enable_progress_bars, context.target_max_block_size = before
+        log.setLevel(level)
         if started:
             ray.shutdown()
 
@@ -116,7 +119,7 @@ class _Worker:
     """Loads the model once, then makes shards."""
 
     def __init__(self, model: str, fingerprint: str, options: Options, shards: Shards, device: str | None) -> None:
-        encoder, found = open_text_encoder(model, device)
+        encoder, found = open_text_encoder(model, device, threads=1)  # Ray has given it one processor
         if found != fingerprint:
             raise ModelError(f"{model} on a worker is not the model that it is where the command was given.")
         self.job = Job(encoder, options, shards)

@@ -16,6 +16,8 @@ from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_
 from s2sent.errors import ConfigError, DataError
 
 STANDARD_INPUT = "-"
+WINDOW = 8192
+"""Rows that are sorted by length among themselves, and saved at a time."""
 GROUP_BYTES = 256 << 20
 """Files are read side by side in groups of about this size, so that many small ones still fill windows."""
 
@@ -103,13 +105,15 @@ class Source:
         label: Which column or field has each row's id.
         stdin_format: `txt`, `csv`, `tsv` or `jsonl`.
         window: Rows to a window, at most. A window also ends when it has 512 times as many characters.
+        group_bytes: Bytes to a group of files, about.
     """
 
     files: tuple[str, ...]
     column: str | None = None
     label: str | None = None
     stdin_format: str = "txt"
-    window: int = 8192
+    window: int = WINDOW
+    group_bytes: int = field(default_factory=lambda: GROUP_BYTES)
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -142,10 +146,10 @@ class Source:
         groups: list[list[str]] = []
         room = 0
         for file in self.files:
-            size = GROUP_BYTES if file == STANDARD_INPUT else Path(file).stat().st_size
+            size = self.group_bytes if file == STANDARD_INPUT else Path(file).stat().st_size
             if not groups or size > room:
                 groups.append([])
-                room = GROUP_BYTES
+                room = self.group_bytes
             groups[-1].append(file)
             room -= size
         return [tuple(group) for group in groups]
