@@ -18,13 +18,18 @@ class DiskFullError(S2SentError):
 
 
 @contextmanager
-def whole_file(target: Path) -> Iterator[IO[bytes]]:
+def whole_file(target: Path, folder: Path | None = None) -> Iterator[IO[bytes]]:
     """Give a file to write that becomes `target` when all is written, and vanishes when that fails.
+
+    Args:
+        target: Where the file shall be.
+        folder: Where it is written, on the same disk; by default beside `target`. A process that is killed leaves
+            what it had written, under a name that ends in `.writing`.
 
     Raises:
         DataError: it cannot be written; `DiskFullError` if for want of room.
     """
-    writing = target.with_name(f".{target.name}.{os.getpid()}.writing")
+    writing = (folder or target.parent) / f".{target.name}.{os.getpid()}.writing"
     try:
         with writing.open("wb") as file:
             yield file

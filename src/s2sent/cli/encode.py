@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -103,11 +104,17 @@ def encode(
     """
     from s2sent.encoding.bulk import encode_files
 
-    pool = _pool(workers)
     _be_quiet()
-    try:
-        with progress() as bar:
-            task = bar.add_task("Encoding", total=None)
+    with ExitStack() as screen:
+        bar = progress()
+        task = bar.add_task("Encoding", total=None)
+
+        def show(lines: int, expected: int | None) -> None:
+            if not bar.live.is_started:  # a mistake is said without a bar above it
+                screen.enter_context(bar)
+            bar.update(task, completed=lines, total=expected)
+
+        try:
             done = encode_files(
                 model,
                 inputs,
@@ -125,12 +132,12 @@ def encode(
                 device=device,
                 fresh=fresh,
                 engine=engine,
-                workers=pool,
-                on_progress=lambda lines, expected: bar.update(task, completed=lines, total=expected),
+                workers=_pool(workers),
+                on_progress=show,
             )
-    except KeyboardInterrupt:
-        errors.print("What is done is kept. Run the same command again to go on.")
-        raise
+        except KeyboardInterrupt:
+            errors.print("What is done is kept. Run the same command again to go on.")
+            raise
     notes = [f"{done.lines:,} lines", f"{done.vectors:,} vectors of {done.width}"]
     if done.long:
         notes.append(f"{done.long:,} longer than the model takes, {'cut' if long == Long.TRUNCATE else 'averaged'}")

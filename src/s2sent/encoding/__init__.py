@@ -13,10 +13,11 @@ from s2sent._lazy import lazy
 if TYPE_CHECKING:
     from s2sent.encoding.bulk import Summary, encode_files
     from s2sent.encoding.encoder import TextEncoder
+    from s2sent.encoding.job import encode_texts
     from s2sent.encoding.torch_encoder import TorchEncoder
     from s2sent.encoding.vectors import Precision
 
-__all__ = ["Precision", "Summary", "TextEncoder", "TorchEncoder", "encode_files"]
+__all__ = ["Precision", "Summary", "TextEncoder", "TorchEncoder", "encode_files", "encode_texts"]
 
 __getattr__ = lazy(
     __name__,
@@ -26,5 +27,6 @@ __getattr__ = lazy(
         "TextEncoder": "s2sent.encoding.encoder",
         "TorchEncoder": "s2sent.encoding.torch_encoder",
         "encode_files": "s2sent.encoding.bulk",
+        "encode_texts": "s2sent.encoding.job",
     },
 )

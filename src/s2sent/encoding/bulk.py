@@ -13,7 +13,7 @@ from s2sent.encoding.encoder import open_text_encoder
 from s2sent.encoding.job import Job, Options, Progress
 from s2sent.encoding.outputs import assemble, check_output, problems_file
 from s2sent.encoding.shards import Shards, State, missing
-from s2sent.encoding.sources import Source
+from s2sent.encoding.sources import WINDOW, Source
 from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, S2SentError
 
@@ -68,7 +68,7 @@ def encode_files(
     normalize: bool = False,
     long: str = "truncate",
     with_text: bool = False,
-    shard_lines: int = 8192,
+    shard_lines: int = WINDOW,
     batch_tokens: int | None = None,
     device: str | None = None,
     fresh: bool = False,
@@ -107,16 +107,18 @@ def encode_files(
     """
     output = Path(output)
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    check_output(output, labelled=id_column is not None, with_text=with_text)
     options = Options(Form(precision, dim, normalize), long, with_text, batch_tokens)
     source = Source.of(inputs, column=column, label=id_column, stdin_format=stdin_format, window=shard_lines)
-    check_output(output, labelled=id_column is not None, with_text=with_text)
     if any(Path(file).resolve() == output.resolve() for file in source.files):
         raise ConfigError(f"{output} is among the inputs. Give the vectors a file of their own.")
     if engine not in ("local", "ray"):
         raise ConfigError(f"engine={engine!r} is not known. Legal: 'local', 'ray'.")
+    if engine == "ray" and not isinstance(model, str | Path):
+        raise ConfigError("engine='ray' needs the model's folder or name: every worker loads it for itself.")
 
-    started = time.perf_counter()
     encoder, fingerprint = open_text_encoder(model, device)
+    started = time.perf_counter()
     options.form.check(encoder.dimension)
     shards = Shards(output)
     state = State(shards, {"model": fingerprint, **source.identity(), **options.identity()}, fresh=fresh)
@@ -124,10 +126,10 @@ def encode_files(
         done = shards.done()
         resumed = sum(shard.rows for shard in done.values())
         if not state.complete:
-            if engine == "ray":
+            if engine == "ray" and isinstance(model, str | Path):
                 from s2sent.encoding.ray_engine import run_on_ray
 
-                run_on_ray(str(model), fingerprint, source, options, shards, done, workers, device, on_progress)
+                run_on_ray(model, fingerprint, source, options, shards, done, workers, device, on_progress)
             else:
                 windows = chain.from_iterable(map(source.windows, range(len(source.groups()))))
                 Job(encoder, options, shards).run(windows, done, on_progress)

@@ -45,7 +45,7 @@ class TextEncoder(Protocol):
 
 
 def open_text_encoder(
-    model: SentenceTransformer | TextEncoder | str | Path, device: str | None = None
+    model: SentenceTransformer | TextEncoder | str | Path, device: str | None = None, threads: int | None = None
 ) -> tuple[TextEncoder, str]:
     """Return an encoder and a fingerprint of all that decides its vectors.
 
@@ -53,17 +53,20 @@ def open_text_encoder(
         model: A model's folder, its name on the hub, or the model itself: a `SentenceTransformer`, or an encoder that
             has a `fingerprint`.
         device: Where to run what is loaded; by default the best there is.
+        threads: How many threads an exported model may use; by default one for each core.
     """
     from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 
     fingerprint: str | None = None
     loaded: Any = model
     if isinstance(model, str | Path):
+        from s2sent.model.exported import is_export
         from s2sent.model.folder import locate
         from s2sent.model.load import load
 
         folder = locate(model)
-        loaded, fingerprint = load(folder, device=device), fingerprint_folder(folder)
+        loaded = load(folder, device=device, threads=threads if is_export(folder) else None)
+        fingerprint = fingerprint_folder(folder)
     if hasattr(loaded, "frame") and hasattr(loaded, "embed"):
         fingerprint = fingerprint or getattr(loaded, "fingerprint", None)
         if fingerprint is None:

@@ -7,17 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from s2sent.encoding.batches import CPU_TOKENS, GPU_TOKENS, encode_tokens
 from s2sent.encoding.encoder import TextEncoder
 from s2sent.encoding.shards import Shard, Shards
-from s2sent.encoding.sources import Window
+from s2sent.encoding.sources import WINDOW, Window
 from s2sent.encoding.vectors import Form
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, DataError
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int | None], None]
 """Told how many lines are done, and how many there will be, as far as one can tell."""
+
+
+def expect(lines: int, share: float) -> int | None:
+    """Guess how many lines there are from how many are in a share of all bytes."""
+    return max(lines, round(lines / share)) if share > 0 else None
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,11 @@ class Options:
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise ConfigError(f"batch_tokens={self.batch_tokens} is not legal: a batch has at least one token.")
 
+    def budget(self, encoder: TextEncoder) -> int:
+        """Tokens to a batch."""
+        on_cpu = str(getattr(encoder, "device", "cpu")) == "cpu"
+        return self.batch_tokens or (CPU_TOKENS if on_cpu else GPU_TOKENS)
+
     def identity(self) -> dict[str, Any]:
         """Return what decides the vectors; how they are batched does not."""
         return {**asdict(self.form), "long": self.long, "with_text": self.with_text}
@@ -53,14 +66,12 @@ class Job:
 
     def __init__(self, encoder: TextEncoder, options: Options, shards: Shards) -> None:
         self.encoder, self.options, self.shards = encoder, options, shards
-        on_cpu = str(getattr(encoder, "device", "cpu")) == "cpu"
-        self.budget = options.batch_tokens or (CPU_TOKENS if on_cpu else GPU_TOKENS)
 
     def run(
         self, windows: Iterator[Window], done: Mapping[tuple[int, int], Shard], on_progress: Progress | None = None
     ) -> None:
         """Make the shards that are missing, in order; the windows that are done are read and checked."""
-        lines = 0
+        lines, share = 0, 0.0
 
         def tell(texts: int) -> None:
             nonlocal lines
@@ -77,7 +88,8 @@ class Job:
 
         for window, tokens in ahead(tokenized()):
             end = lines + window.rows
-            expected = max(end, round(end / window.fraction)) if window.fraction else None
+            share += window.share
+            expected = expect(end, share)
             if tokens is not None:
                 self.encode(window, tokens, tell)
             tell(end - lines)
@@ -92,7 +104,7 @@ class Job:
             self.encoder,
             tokens,
             average_long=self.options.long == "mean",
-            budget=self.budget,
+            budget=self.options.budget(self.encoder),
             on_texts=on_texts,
         )
         packed = self.options.form.pack(encoded.vectors)
@@ -102,6 +114,32 @@ class Job:
         problems = [*window.problems, *(window.problem(*problem) for problem in encoded.problems.items())]
         problems.sort(key=lambda problem: problem.row)
         return self.shards.commit(window, packed, kept, problems, encoded.long, self.options.with_text)
+
+
+def encode_texts(
+    encoder: TextEncoder, texts: Sequence[str], *, long: str = "truncate", batch_tokens: int | None = None
+) -> NDArray[np.float32]:
+    """Encode texts that are in memory: (b, dimension), in their order.
+
+    Args:
+        encoder: The model, such as `TorchEncoder(model)` or an exported one.
+        texts: The texts.
+        long: As of `Options`.
+        batch_tokens: As of `Options`.
+
+    Raises:
+        DataError: a text has nothing to encode; the message says which.
+    """
+    options = Options(long=long, batch_tokens=batch_tokens)
+    vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
+    starts = range(0, len(texts), WINDOW)
+    for start, tokens in ahead((start, encoder.tokenize(texts[start : start + WINDOW])) for start in starts):
+        encoded = encode_tokens(encoder, tokens, average_long=options.long == "mean", budget=options.budget(encoder))
+        if encoded.problems:
+            place, reason = min(encoded.problems.items())
+            raise DataError(f"Text {start + place}, {texts[start + place][:60]!r}, {reason}. Leave it out.")
+        vectors[start : start + len(tokens)] = encoded.vectors
+    return vectors
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

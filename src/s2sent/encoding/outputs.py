@@ -102,7 +102,7 @@ def assemble(shards: Shards, width: int, dtype: np.dtype[np.generic], note: dict
             start += shard.rows
 
     _write_problems(shards)
-    with whole_file(shards.output) as file:
+    with whole_file(shards.output, shards.folder) as file:
         _WRITERS[shards.output.suffix](file, layout, parts)
 
 
@@ -114,7 +114,7 @@ def problems_file(output: Path) -> Path:
 def _write_problems(shards: Shards) -> None:
     path = problems_file(shards.output)
     start = 0
-    with whole_file(path) as file:
+    with whole_file(path, shards.folder) as file:
         for shard, _ in shards.tables():
             for problem in shard.problems:
                 number = start + problem.row
@@ -138,8 +138,13 @@ def _write_parquet(file: IO[bytes], layout: Layout, parts: Parts) -> None:
     if layout.has_scale:
         fields.append((SCALES, pa.float32()))
     schema = pa.schema(fields, metadata={"s2sent": json.dumps(layout.note)})
-    # Vectors do not compress, and a dictionary of their values would be as large as they are.
-    options: dict[str, Any] = {"compression": dict.fromkeys((IDS, TEXTS), "zstd"), "use_dictionary": [TEXTS]}
+    # Floats do not compress, and a dictionary of them would be as large as they are. Bytes parquet keeps as four bytes
+    # each, unless they are places in a dictionary of all 256.
+    is_bytes = layout.dtype.itemsize == 1
+    options: dict[str, Any] = {
+        "compression": dict.fromkeys((IDS, TEXTS), "zstd"),
+        "use_dictionary": [TEXTS, *([f"{VECTORS}.list.element"] if is_bytes else ())],
+    }
     with pq.ParquetWriter(file, schema, **options) as writer:
         for part in parts():
             columns = {IDS: part.ids, **{name: part.table.column(name) for name in schema.names if name != IDS}}

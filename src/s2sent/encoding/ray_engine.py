@@ -8,22 +8,24 @@ sees. A worker that dies loses at most the windows it was at: Ray gives them to 
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from s2sent.encoding.encoder import open_text_encoder
-from s2sent.encoding.job import Job, Options, Progress
+from s2sent.encoding.job import Job, Options, Progress, expect
 from s2sent.encoding.shards import Shard, Shards
 from s2sent.encoding.sources import STANDARD_INPUT, Source
 from s2sent.errors import ConfigError, ModelError, S2SentError
 
-_BLOCK = 1 << 20
-"""Bytes to a block of Ray's: so few that a window is one, and windows spread over the workers."""
+_BLOCK = 1
+"""Bytes to a block of Ray's: so few that every window is a block of its own, and windows spread over the workers."""
 
 
 def run_on_ray(
-    model: str,
+    model: str | Path,
     fingerprint: str,
     source: Source,
     options: Options,
@@ -49,36 +51,46 @@ def run_on_ray(
     ray = _ray()
     if STANDARD_INPUT in source.files:
         raise ConfigError("Ray's workers cannot read this machine's standard input. Give files, or --engine local.")
+    if Path(model).is_dir():
+        model = str(Path(model).absolute())
     started = not ray.is_initialized()
     if started:
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.target_max_block_size
     context.enable_progress_bars, context.target_max_block_size = False, _BLOCK
+    log = logging.getLogger("ray.data")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what a user must know is in the error
     try:
         gpus = int(ray.cluster_resources().get("GPU", 0)) if device in (None, "cuda") else 0
         cpus = int(ray.cluster_resources().get("CPU", 1))
+        least, most = workers or (1, max(gpus or cpus, 1))
         groups = ray.data.from_items(
             [{"group": group} for group in range(len(source.groups()))], override_num_blocks=len(source.groups())
         )
-        windows = groups.map_batches(_read, fn_args=(source, dict(done)), batch_size=1, num_cpus=0.1)
+        # Readers need next to nothing, and must run though workers have taken every processor.
+        windows = groups.map_batches(_read, fn_args=(source, dict(done)), batch_size=1, num_cpus=0)
         encoded = windows.map_batches(
             _Worker,
-            fn_constructor_args=(model, fingerprint, options, shards, device),
+            fn_constructor_args=(str(model), fingerprint, options, Shards(shards.output.absolute()), device),
             batch_size=1,
-            concurrency=workers or (1, max(gpus or cpus, 1)),
+            compute=ray.data.ActorPoolStrategy(min_size=least, max_size=most),
             num_gpus=1 if gpus else None,
             num_cpus=None if gpus else 1,
         )
         lines = sum(shard.rows for shard in done.values())
+        share = sum(shard.share for shard in done.values())
         for row in encoded.iter_rows():
-            lines += int(row["rows"])
+            lines, share = lines + int(row["rows"]), share + float(row["share"])
             if on_progress is not None:
-                on_progress(lines, max(lines, round(lines / row["fraction"])) if row["fraction"] > 0 else None)
+                on_progress(lines, expect(lines, share))
     except ray.exceptions.RayError as error:
         raise _first_cause(error) from error
     finally:
         context.enable_progress_bars, context.target_max_block_size = before
+        log.setLevel(level)
         if started:
             ray.shutdown()
 
@@ -107,20 +119,20 @@ class _Worker:
     """Loads the model once, then makes shards."""
 
     def __init__(self, model: str, fingerprint: str, options: Options, shards: Shards, device: str | None) -> None:
-        encoder, found = open_text_encoder(model, device)
+        encoder, found = open_text_encoder(model, device, threads=1)  # Ray has given it one processor
         if found != fingerprint:
             raise ModelError(f"{model} on a worker is not the model that it is where the command was given.")
         self.job = Job(encoder, options, shards)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        rows, fractions = [], []
+        rows, shares = [], []
         for pickled in batch["window"]:
             window = pickle.loads(pickled)
             if not self.job.shards.path(window.group, window.number).exists():  # a worker may have died right behind it
                 self.job.encode(window, self.job.encoder.tokenize(window.texts))
             rows.append(window.rows)
-            fractions.append(window.fraction or 0.0)
-        return {"rows": rows, "fraction": fractions}
+            shares.append(window.share)
+        return {"rows": rows, "share": shares}
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -35,6 +35,7 @@ class Shard:
     rows: int
     checksum: int
     last: bool
+    share: float
     vectors: int
     long: int
     problems: tuple[Problem, ...]
@@ -85,7 +86,15 @@ class Shards:
         if packed.scale is not None:
             columns["scale"] = pa.array(packed.scale[kept])
         shard = Shard(
-            window.group, window.number, window.rows, window.checksum, window.last, len(kept), long, tuple(problems)
+            group=window.group,
+            number=window.number,
+            rows=window.rows,
+            checksum=window.checksum,
+            last=window.last,
+            share=window.share,
+            vectors=len(kept),
+            long=long,
+            problems=tuple(problems),
         )
         table = pa.table(columns).replace_schema_metadata({_META: json.dumps(asdict(shard))})
         with whole_file(self.path(window.group, window.number)) as file, pa.ipc.new_file(file, table.schema) as writer:
@@ -152,6 +161,10 @@ class State:
     def __init__(self, shards: Shards, identity: Mapping[str, Any], *, fresh: bool) -> None:
         self.path = shards.folder / "state.json"
         identity = json.loads(json.dumps(identity))
+        try:
+            shards.output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(shards.output, error) from error
         if fresh and shards.folder.exists():
             with self._locked(shards.folder):  # not under the hands of a running process
                 shards.remove()
@@ -161,7 +174,7 @@ class State:
                 f"{shards.output} exists already. Choose another output, or encode anew and write over it with --fresh."
             )
         try:
-            shards.folder.mkdir(parents=True, exist_ok=True)
+            shards.folder.mkdir(exist_ok=True)
         except OSError as error:
             raise unwritable(shards.output, error) from error
         self._lock = self._locked(shards.folder)
@@ -172,6 +185,8 @@ class State:
                 f"{shards.output} was begun with other settings ({'; '.join(changed)}). Give the same again to go on, "
                 "begin anew with --fresh, or choose another output."
             )
+        for cut_short in shards.folder.glob(".*.writing"):
+            cut_short.unlink()
         self._write()
 
     @property

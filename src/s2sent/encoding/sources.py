@@ -16,6 +16,8 @@ from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_
 from s2sent.errors import ConfigError, DataError
 
 STANDARD_INPUT = "-"
+WINDOW = 8192
+"""Rows that are sorted by length among themselves, and saved at a time."""
 GROUP_BYTES = 256 << 20
 """Files are read side by side in groups of about this size, so that many small ones still fill windows."""
 
@@ -46,7 +48,7 @@ class Window:
         problems: What is wrong with the other rows.
         checksum: Of all that was read: the same rows have the same.
         last: Whether the group ends here.
-        fraction: How much of all input has been read, from 0 to 1; None if nobody knows.
+        share: Of all input, from 0 to 1, in bytes on the disk; 0 if nobody knows.
     """
 
     group: int
@@ -59,7 +61,7 @@ class Window:
     problems: list[Problem] = field(default_factory=list)
     checksum: int = 0
     last: bool = False
-    fraction: float | None = None
+    share: float = 0.0
 
     def add(self, file: str, row: Row) -> int:
         """Take in a row and return its size in characters."""
@@ -103,13 +105,15 @@ class Source:
         label: Which column or field has each row's id.
         stdin_format: `txt`, `csv`, `tsv` or `jsonl`.
         window: Rows to a window, at most. A window also ends when it has 512 times as many characters.
+        group_bytes: Bytes to a group of files, about.
     """
 
     files: tuple[str, ...]
     column: str | None = None
     label: str | None = None
     stdin_format: str = "txt"
-    window: int = 8192
+    window: int = WINDOW
+    group_bytes: int = field(default_factory=lambda: GROUP_BYTES)
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -142,29 +146,27 @@ class Source:
         groups: list[list[str]] = []
         room = 0
         for file in self.files:
-            size = GROUP_BYTES if file == STANDARD_INPUT else Path(file).stat().st_size
+            size = self.group_bytes if file == STANDARD_INPUT else Path(file).stat().st_size
             if not groups or size > room:
                 groups.append([])
-                room = GROUP_BYTES
+                room = self.group_bytes
             groups[-1].append(file)
             room -= size
         return [tuple(group) for group in groups]
 
     def windows(self, group: int) -> Iterator[Window]:
         """Read one group of files. Even an empty one gives a window: its last."""
-        groups = self.groups()
-        before = sum(_size(file) for files in groups[:group] for file in files)
-        total = sum(map(_size, self.files))
-        window, size = Window(group, 0), 0
-        position = _Position(before, total if STANDARD_INPUT not in self.files else 0)
-        for file, row in self._rows(groups[group], position):
+        total = 0 if STANDARD_INPUT in self.files else sum(map(_size, self.files))
+        position = _Position()
+        window, size, start = Window(group, 0), 0, 0
+        for file, row in self._rows(self.groups()[group], position):
             if window.rows == self.window or size > 512 * self.window:
+                window.share = (position.bytes - start) / total if total else 0.0
                 yield window
-                window, size = Window(group, window.number + 1), 0
+                window, size, start = Window(group, window.number + 1), 0, position.bytes
             size += window.add(file, row)
-            window.fraction = position.fraction if window.rows % 256 == 0 else window.fraction
+        window.share = (position.bytes - start) / total if total else 0.0
         window.last = True
-        window.fraction = position.fraction
         yield window
 
     def _rows(self, files: Sequence[str], position: _Position) -> Iterator[tuple[str, Row]]:
@@ -185,18 +187,15 @@ class Source:
 
 
 class _Position:
-    """How far the reading has come, in bytes on the disk."""
+    """How far the reading of a group has come, in bytes on the disk."""
 
-    def __init__(self, before: int, total: int) -> None:
-        self.before, self.total = before, total
+    def __init__(self) -> None:
+        self.before = 0
         self.file: IO[bytes] | None = None
 
     @property
-    def fraction(self) -> float | None:
-        if not self.total:
-            return None
-        here = self.file.tell() if self.file is not None and not self.file.closed else 0
-        return min((self.before + here) / self.total, 1.0)
+    def bytes(self) -> int:
+        return self.before + (self.file.tell() if self.file is not None and self.file.seekable() else 0)
 
 
 def _size(file: str) -> int:
@@ -208,11 +207,11 @@ def _expand(name: str) -> list[str]:
         return [name]
     path = Path(name).expanduser()
     if not path.exists() and glob.has_magic(name):
-        files = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
+        files = sorted(glob.glob(str(path.absolute()), recursive=True))  # noqa: PTH207
         if not files:
             raise DataError(f"No file matches {name}.")
     else:
-        files = [str(path)]
+        files = [str(path.absolute())]
     for file in map(Path, files):
         if file.is_dir():
             raise DataError(f"{file} is a folder. Give its files, such as '{file / '*.txt'}'.")

@@ -104,4 +104,5 @@ class Form:
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Bring vectors to length 1; a zero vector stays."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(length > 0, length, 1)).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # an infinite vector has none
+        return (vectors / np.where(length > 0, length, 1)).astype(np.float32)
