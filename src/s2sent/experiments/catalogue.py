@@ -191,7 +191,7 @@ def _check(found: Experiment, where: str) -> None:
         raise ConfigError(f"{where}: two rows are called {twice[0]!r}.")
     if found.base not in names:
         raise ConfigError(f"{where}: base = {found.base!r} is none of its rows: {', '.join(names)}.")
-    legal = {*SELECTION_FIELDS, *(field.name for field in fields(Recipe))} - {
+    changeable = {*SELECTION_FIELDS, *(field.name for field in fields(Recipe))} - {
         "selection",
         "seed",
         "dev",
@@ -199,7 +199,7 @@ def _check(found: Experiment, where: str) -> None:
         "corpus",
     }
     for row in found.rows:
-        if unknown := sorted(set(row.changes) - legal):
+        if unknown := sorted(set(row.changes) - changeable):
             raise ConfigError(
-                f"{where}: the row {row.name!r} has {', '.join(unknown)}. Legal: {', '.join(sorted(legal))}."
+                f"{where}: the row {row.name!r} has {', '.join(unknown)}. Legal: {', '.join(sorted(changeable))}."
             )

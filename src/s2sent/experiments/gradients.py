@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from s2sent.experiments.measures import selector_of
 from s2sent.training.objectives import ContrastiveLoss
+from s2sent.training.setup import encoder_of
 
 
 def block_gradients(loss: ContrastiveLoss, features: dict[str, Tensor]) -> dict[str, Any]:
@@ -23,14 +23,14 @@ def block_gradients(loss: ContrastiveLoss, features: dict[str, Tensor]) -> dict[
     loss.train()
     loss.zero_grad(set_to_none=True)
     selector = selector_of(model)
-    loss([features]).backward()  # type: ignore[no-untyped-call]
+    loss([features]).backward()
     blocks = _blocks(model)
     total = [_norm([p.grad for p in block.parameters() if p.grad is not None]) for block in blocks]
     loss.zero_grad(set_to_none=True)
 
     states = _HiddenStates(model, selector)
     with states:
-        loss([features]).backward()  # type: ignore[no-untyped-call]
+        loss([features]).backward()
     direct = states.norms(len(blocks))
     loss.zero_grad(set_to_none=True)
     return {"direct": direct, "total": total, "blocks": list(selector.block_numbers)}
@@ -60,10 +60,10 @@ class _HiddenStates:
         return found[len(found) - depth :]  # without the embeddings
 
 
-def _blocks(model: SentenceTransformer) -> list[torch.nn.Module]:
+def _blocks(model: SentenceTransformer) -> list[nn.Module]:
     """The encoder's blocks: its longest list of modules of one class."""
-    lists = [module for module in model[0].auto_model.modules() if isinstance(module, torch.nn.ModuleList)]
-    return list(max(lists, key=len))
+    lists = [list(module) for module in encoder_of(model).auto_model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len)
 
 
 def _norm(tensors: list[Tensor | None]) -> float:

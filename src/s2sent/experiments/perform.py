@@ -56,7 +56,13 @@ def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[
     found = {"train": _train, "gradients": _gradients, "cost": _cost}[run.kind](run, places, listener or Listener())
     seconds = found.setdefault("seconds", {})
     seconds["total"], seconds["cpu"] = round(time.perf_counter() - start, 1), round(time.process_time() - cpu, 1)
-    return {"run": run.name, "description": run.description, "backbone": run.backbone.name, **found, **circumstances()}
+    return {
+        "run": run.name,
+        "description": run.description,
+        "backbone": {"name": run.backbone.name, "depth": run.backbone.depth},
+        **found,
+        **circumstances(),
+    }
 
 
 def failed(run: Run, error: Exception) -> dict[str, Any]:
@@ -67,7 +73,13 @@ def failed(run: Run, error: Exception) -> dict[str, Any]:
     for place in sorted({run.backbone.path, *run.recipe.corpus, str(Path.home()), str(Path.cwd())}, key=len)[::-1]:
         message = message.replace(place, Path(place).name if len(place) > 1 else place)
     found = {"error": f"{type(error).__name__}: {message}", "trace": trace}
-    return {"run": run.name, "description": run.description, "backbone": run.backbone.name, **found, **circumstances()}
+    return {
+        "run": run.name,
+        "description": run.description,
+        "backbone": {"name": run.backbone.name, "depth": run.backbone.depth},
+        **found,
+        **circumstances(),
+    }
 
 
 @cache

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from s2sent.experiments.catalogue import SELECTION_FIELDS, Catalogue, Experiment, Profile, Row
-from s2sent.experiments.inputs import BackboneInput, Evaluation, corpus_fingerprint
+from s2sent.experiments.inputs import BackboneInput, Evaluation, available, corpus_fingerprint
 from s2sent.selection import SelectionConfig
 from s2sent.training.recipes import Recipe, recipe_class
 
@@ -29,6 +29,14 @@ _DESCRIBED = {
 
 
 @dataclass(frozen=True)
+class Digests:
+    """Inputs known by their content."""
+
+    corpus: str
+    evaluation: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Run:
     """One run: everything that decides its result, and where its inputs are.
 
@@ -37,12 +45,14 @@ class Run:
         backbone: The encoder.
         recipe: How it is trained: selection, pooling and seed included.
         evaluation: What it is scored on.
+        digests: The content of the text and of the evaluation data, which is what the description has of them.
     """
 
     kind: str
     backbone: BackboneInput
     recipe: Recipe
     evaluation: Evaluation
+    digests: Digests
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -55,9 +65,9 @@ class Run:
         }
         if self.kind == "cost":  # depends on no training: a selector costs the same behind a prompt
             return described | {"pooling": self.recipe.pooling}
-        described |= {"corpus": corpus_fingerprint(self.recipe.corpus), "recipe": _described(self.recipe)}
+        described |= {"corpus": self.digests.corpus, "recipe": _described(self.recipe)}
         if self.kind == "train":
-            described["evaluation"] = self.evaluation.description()
+            described["evaluation"] = self.digests.evaluation
         return described
 
     @cached_property
@@ -162,6 +172,7 @@ class Settings:
         recipe: On top of the profile's recipe.
         data: Where the evaluation data is; None: S2SENT_DATA.
         text: Which text of it.
+        digests: Of the inputs, by suite of tasks; None: they are looked at.
     """
 
     profile: Profile
@@ -171,6 +182,7 @@ class Settings:
     recipe: Mapping[str, Any]
     data: str | None = None
     text: str = "file"
+    digests: Mapping[str, Digests] | None = None
 
 
 def expand(catalogue: Catalogue, experiments: Iterable[Experiment], settings: Settings) -> list[Entry]:
@@ -230,9 +242,13 @@ def _runs(
     )
     if recipe.selector_learning_rate == recipe.learning_rate or selection.gate == "none":
         recipe = replace(recipe, selector_learning_rate=None)
-    tasks = tuple(name for name in task_names(experiment.tasks) if name != "STS-B-dev")
+    tasks = available(task_names(experiment.tasks), settings.data)
     evaluation = Evaluation(tasks, profile.every, profile.dev_every, profile.probes, settings.data, settings.text)
-    runs = [Run(experiment.kind, backbone, recipe, evaluation)]
-    if experiment.cost and seed == 0:
-        runs.append(Run("cost", backbone, recipe, evaluation))
-    return runs
+    if settings.digests is None:
+        digests = Digests(corpus_fingerprint(recipe.corpus), evaluation.description())
+    elif experiment.tasks in settings.digests:
+        digests = settings.digests[experiment.tasks]
+    else:
+        digests = Digests("", {})
+    kinds = [experiment.kind, *(["cost"] if experiment.cost and seed == 0 else [])]
+    return [Run(kind, backbone, recipe, evaluation, digests) for kind in kinds]
