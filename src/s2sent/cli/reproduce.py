@@ -1,0 +1,218 @@
+"""`s2sent reproduce`: the paper's tables and figures, rerun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from s2sent.cli.screen import console, errors
+from s2sent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from s2sent.experiments.plan import Entry, Run
+    from s2sent.experiments.store import Store
+
+_SIZE, _PLACES = "Size", "Places"
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="main, squeeze, blocks-frequencies, reduction, pooling, transfer, density, gradients, beyond, or all."
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show the runs, which are done, and the time left.")] = False,
+    profile: Annotated[
+        str, typer.Option(help="paper (a million sentences, base models) or cpu.", rich_help_panel=_SIZE)
+    ] = ("cpu"),
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many. Default: the profile's.", rich_help_panel=_SIZE)
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Begin no run after this time: 2h, 90m.", rich_help_panel=_SIZE)
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps. Default: the profile's.", rich_help_panel=_SIZE)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=2, help="Default: the profile's.", rich_help_panel=_SIZE)
+    ] = None,
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option("--backbone", "-b", help="A folder or a name on the hub; also several.", rich_help_panel=_PLACES),
+    ] = None,
+    corpus: Annotated[
+        list[str] | None, typer.Option(help="Text to train on: a sentence a line.", rich_help_panel=_PLACES)
+    ] = None,
+    store: Annotated[Path, typer.Option(help="The folder of finished runs.", rich_help_panel=_PLACES)] = Path(
+        "reproduction/runs"
+    ),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="SentEval's folder (default: S2SENT_DATA), hub, or pypi: STS-B alone.", rich_help_panel=_PLACES
+        ),
+    ] = None,
+    catalogue: Annotated[
+        Path | None, typer.Option(help="A file with experiments of your own.", rich_help_panel=_PLACES)
+    ] = None,
+    models: Annotated[
+        Path | None, typer.Option(help="Keep trained models here. Default: none is kept.", rich_help_panel=_PLACES)
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="For unfinished runs. Default: in the cache.", rich_help_panel=_PLACES)
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Default: the best there is.", rich_help_panel=_PLACES)] = None,
+) -> None:
+    """Rerun the paper's tables and figures, and ours beside them, with error bars.
+
+    Killed and started again, it does what is missing. Several processes may share a store: none does another's run.
+    """
+    from s2sent.data.cache import cache_folder
+    from s2sent.experiments.catalogue import read_catalogue
+    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel
+    from s2sent.experiments.plan import Settings, expand, unique
+    from s2sent.experiments.progress import parse_duration
+    from s2sent.experiments.store import Store
+
+    described = read_catalogue(catalogue)
+    if not experiments:
+        raise ConfigError(f"Say what to reproduce: {', '.join(described.experiments)}, or all.")
+    names = list(described.experiments) if "all" in experiments else list(dict.fromkeys(experiments))
+    size = described.profile(profile)
+    seconds = None if budget is None else parse_duration(budget)
+    chosen = [described.experiment(name, profile) for name in names]
+    changes: dict[str, Any] = {"steps": steps, "batch_size": batch_size}
+    settings = Settings(
+        profile=size,
+        backbones=tuple(backbone_input(given) for given in backbone or size.backbones),
+        corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
+        seeds=seeds or size.seeds,
+        recipe={name: value for name, value in changes.items() if value is not None},
+        data=data,
+        text="raw" if is_wheel(data) else "file",
+    )
+    entries = expand(described, chosen, settings)
+    runs = unique(entries)
+    kept = Store(store)
+    if show:
+        _list(entries, runs, kept, profile)
+        return
+    _run(runs, kept, work, models, device, profile, seconds)
+
+
+def _list(entries: list[Entry], runs: list[Run], store: Store, profile: str) -> None:
+    """Every row of every experiment with the state of its seeds, and the sum."""
+    from s2sent.experiments.progress import progress_of, show_duration
+
+    found = progress_of(runs, store)
+    state = {run.key: "·" for run in runs}
+    state |= {run.key: "✓" for run in found.done} | {run.key: "✗" for run in found.failed}
+    rows: dict[tuple[str, str, str, str], str] = {}
+    for entry in entries:
+        if entry.run.kind != "cost":
+            place = (entry.experiment, entry.backbone, entry.objective, entry.row)
+            rows[place] = rows.get(place, "") + state[entry.run.key]
+    heading: tuple[str, str, str] | None = None
+    for place, marks in rows.items():
+        if place[:3] != heading:
+            heading = place[:3]
+            console.print(f"[bold]{escape(place[0])}[/] · {escape(place[1])} · {place[2]}")
+        console.print(f"  {marks}  {escape(place[3])}")
+    console.print("✓ done  ✗ failed  · missing, seed by seed")
+    left = "unknown until a run is finished" if found.seconds_left is None else show_duration(found.seconds_left)
+    console.print(
+        f"Profile {profile}: {len(runs)} runs for {len(entries)} places in tables; {len(found.done)} done, "
+        f"{len(found.missing)} missing, of which {len(found.failed)} failed the last time.",
+        soft_wrap=True,
+    )
+    console.print(f"Time left: {left}.")
+
+
+def _run(
+    runs: list[Run],
+    store: Store,
+    work: Path | None,
+    models: Path | None,
+    device: str | None,
+    profile: str,
+    budget: float | None,
+) -> None:
+    import hashlib
+
+    from s2sent.data.cache import cache_folder
+    from s2sent.experiments.perform import Places
+    from s2sent.experiments.progress import progress_of
+    from s2sent.experiments.runner import run_all
+
+    # Two stores on one machine must not meet in one another's unfinished runs.
+    own = hashlib.sha256(str(store.folder.resolve()).encode()).hexdigest()[:8]
+    places = Places(work or cache_folder() / "reproduce" / own, models, device)
+    with errors.status("") as status:
+        watcher = _screen(status, store, runs)
+        outcome = run_all(runs, store, places, profile=profile, budget=budget, watcher=watcher)
+    found = progress_of(runs, store)
+    said = f"{len(found.done)} of {len(runs)} runs are done"
+    if outcome.failed:
+        said += f", {len(outcome.failed)} failed (see {store.failures}); the same command tries them again"
+    if outcome.out_of_time:
+        said += "; the time is up, and the same command goes on"
+    console.print(escape(f"{said}."), soft_wrap=True)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _screen(status: Any, store: Store, runs: list[Run]) -> Any:
+    """A line for every run that is finished; below it, on a terminal, what is being done."""
+    from s2sent.experiments.progress import progress_of, show_duration
+    from s2sent.experiments.runner import Watcher
+    from s2sent.training.log import Listener
+
+    class Steps(Listener):
+        def __init__(self, title: str) -> None:
+            self.title, self.total = title, 0
+
+        def note(self, text: str) -> None:
+            status.update(f"{self.title}: {escape(text)}")
+
+        def start(self, done: int, total: int) -> None:
+            self.total = total
+
+        def step(self, step: int, loss: float) -> None:
+            status.update(f"{self.title}: step {step} of {self.total}, loss {loss:.4f}")
+
+    class Screen(Watcher):
+        def listener(self, run: Run, number: int, total: int) -> Listener:
+            title = escape(f"{number}/{total} {run.name}")
+            status.update(title)
+            return Steps(title)
+
+        def done(self, run: Run, record: dict[str, Any], left: int) -> None:
+            time_left = progress_of(runs, store).seconds_left
+            after = "" if time_left is None or not left else f", about {show_duration(time_left)} for {left} more"
+            said = escape(f"{run.name}: {_headline(record)} ({show_duration(record['seconds']['total'])}{after})")
+            errors.print(said, soft_wrap=True)
+
+        def failed(self, run: Run, error: str) -> None:
+            errors.print(f"[bold red]failed:[/] {escape(f'{run.name}: {error}')}", soft_wrap=True)
+
+        def waiting(self, runs: int) -> None:
+            status.update(f"Waiting for {runs} runs that other processes are doing.")
+
+    return Screen()
+
+
+def _headline(record: dict[str, Any]) -> str:
+    """The number a person looks for first."""
+    if "scores" in record:
+        scores = record["scores"]
+        name = next(name for name in ("STS-B", "Transfer avg", *scores) if name in scores)
+        before, after = record["dev"][0][1], scores["STS-B-dev"]
+        return f"{name} {scores[name]:.2f}, dev {before:.2f} → {after:.2f}"
+    if "cost" in record:
+        return f"{record['cost']['added']:,} parameters more, {record['cost']['latency']:+.1f} % time"
+    return "gradients by block " + " ".join(f"{value:.2g}" for value in record["gradients"]["direct"])
