@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,18 @@ from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from s2sent.experiments.plan import Entry, Run
+    from s2sent.experiments.catalogue import Experiment, Profile
+    from s2sent.experiments.perform import Places
+    from s2sent.experiments.plan import Entry, Run, Settings
     from s2sent.experiments.store import Store
+
+
+class Engine(StrEnum):
+    """Where runs are done."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
 
 _SIZE, _PLACES = "Size", "Places"
 
@@ -26,6 +37,11 @@ def reproduce(
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Show the runs, which are done, and the time left.")] = False,
+    report_only: Annotated[
+        bool,
+        typer.Option("--report-only", help="Write the report from the store alone: no weights or data are needed."),
+    ] = False,
+    engine: Annotated[Engine, typer.Option(help="On this machine, or as tasks of a Ray cluster.")] = Engine.LOCAL,
     profile: Annotated[
         str, typer.Option(help="paper (a million sentences, base models) or cpu.", rich_help_panel=_SIZE)
     ] = ("cpu"),
@@ -51,6 +67,9 @@ def reproduce(
     store: Annotated[Path, typer.Option(help="The folder of finished runs.", rich_help_panel=_PLACES)] = Path(
         "reproduction/runs"
     ),
+    report: Annotated[
+        Path | None, typer.Option(help="The report's folder. Default: beside the store.", rich_help_panel=_PLACES)
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -72,11 +91,10 @@ def reproduce(
 
     Killed and started again, it does what is missing. Several processes may share a store: none does another's run.
     """
-    from s2sent.data.cache import cache_folder
     from s2sent.experiments.catalogue import read_catalogue
-    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel
-    from s2sent.experiments.plan import Settings, expand, unique
+    from s2sent.experiments.plan import expand, unique
     from s2sent.experiments.progress import parse_duration
+    from s2sent.experiments.recorded import recorded_settings
     from s2sent.experiments.store import Store
 
     described = read_catalogue(catalogue)
@@ -86,23 +104,61 @@ def reproduce(
     size = described.profile(profile)
     seconds = None if budget is None else parse_duration(budget)
     chosen = [described.experiment(name, profile) for name in names]
-    changes: dict[str, Any] = {"steps": steps, "batch_size": batch_size}
-    settings = Settings(
-        profile=size,
-        backbones=tuple(backbone_input(given) for given in backbone or size.backbones),
-        corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
-        seeds=seeds or size.seeds,
-        recipe={name: value for name, value in changes.items() if value is not None},
-        data=data,
-        text="raw" if is_wheel(data) else "file",
+    if report_only and not store.is_dir():
+        raise ConfigError(f"There is no store {store} to report on.")
+    kept = Store(store)
+    settings: Settings = (
+        recorded_settings(size, kept, seeds)
+        if report_only
+        else _settings(size, backbone, corpus, data, seeds, {"steps": steps, "batch_size": batch_size})
     )
     entries = expand(described, chosen, settings)
     runs = unique(entries)
-    kept = Store(store)
     if show:
         _list(entries, runs, kept, profile)
         return
-    _run(runs, kept, work, models, device, profile, seconds)
+    failed = False
+    if not report_only:
+        failed = _run(runs, kept, _places(store, work, models, device), engine, profile, seconds)
+    command = _command(names, profile, settings, {"steps": steps, "batch-size": batch_size}, data)
+    _report(entries, chosen, kept, size, command, report or store.parent / "report")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _settings(
+    profile: Profile,
+    backbones: list[str] | None,
+    corpus: list[str] | None,
+    data: str | None,
+    seeds: int | None,
+    recipe: dict[str, Any],
+) -> Settings:
+    """Look at what was given, and at what stands in for what was not."""
+    from s2sent.data.cache import cache_folder
+    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel
+    from s2sent.experiments.plan import Settings
+
+    return Settings(
+        profile=profile,
+        backbones=tuple(backbone_input(given) for given in backbones or profile.backbones),
+        corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
+        seeds=seeds or profile.seeds,
+        recipe={name: value for name, value in recipe.items() if value is not None},
+        data=data,
+        text="raw" if is_wheel(data) else "file",
+    )
+
+
+def _places(store: Path, work: Path | None, models: Path | None, device: str | None) -> Places:
+    import hashlib
+
+    from s2sent.data.cache import cache_folder
+    from s2sent.experiments.perform import Places
+
+    # Two stores on one machine must not meet in one another's unfinished runs.
+    own = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:8]
+    return Places(work or cache_folder() / "reproduce" / own, models, device)
 
 
 def _list(entries: list[Entry], runs: list[Run], store: Store, profile: str) -> None:
@@ -133,28 +189,15 @@ def _list(entries: list[Entry], runs: list[Run], store: Store, profile: str) -> 
     console.print(f"Time left: {left}.")
 
 
-def _run(
-    runs: list[Run],
-    store: Store,
-    work: Path | None,
-    models: Path | None,
-    device: str | None,
-    profile: str,
-    budget: float | None,
-) -> None:
-    import hashlib
-
-    from s2sent.data.cache import cache_folder
-    from s2sent.experiments.perform import Places
+def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile: str, budget: float | None) -> bool:
+    """Do what is missing; whether a run failed."""
+    from s2sent.experiments.on_ray import run_all_on_ray
     from s2sent.experiments.progress import progress_of
     from s2sent.experiments.runner import run_all
 
-    # Two stores on one machine must not meet in one another's unfinished runs.
-    own = hashlib.sha256(str(store.folder.resolve()).encode()).hexdigest()[:8]
-    places = Places(work or cache_folder() / "reproduce" / own, models, device)
+    go = run_all_on_ray if engine is Engine.RAY else run_all
     with errors.status("") as status:
-        watcher = _screen(status, store, runs)
-        outcome = run_all(runs, store, places, profile=profile, budget=budget, watcher=watcher)
+        outcome = go(runs, store, places, profile=profile, budget=budget, watcher=_screen(status, store, runs))
     found = progress_of(runs, store)
     said = f"{len(found.done)} of {len(runs)} runs are done"
     if outcome.failed:
@@ -162,8 +205,34 @@ def _run(
     if outcome.out_of_time:
         said += "; the time is up, and the same command goes on"
     console.print(escape(f"{said}."), soft_wrap=True)
-    if outcome.failed:
-        raise typer.Exit(1)
+    return bool(outcome.failed)
+
+
+def _report(
+    entries: list[Entry], experiments: list[Experiment], store: Store, profile: Profile, command: str, folder: Path
+) -> None:
+    from s2sent.experiments.plan import unique
+    from s2sent.experiments.recorded import failures
+    from s2sent.experiments.report import About, write_report
+    from s2sent.experiments.tables import collect
+
+    keys = [run.key for run in unique(entries)]
+    done = sum(store.has(key) for key in keys)
+    about = About(profile, command, total=len(keys), done=done, failed=failures(store, keys))
+    page = write_report(collect(entries, experiments, store), about, folder)
+    console.print(f"Report → {escape(str(page))}", soft_wrap=True)
+
+
+def _command(names: list[str], profile: str, settings: Settings, sizes: dict[str, Any], data: str | None) -> str:
+    """The command, with names instead of this machine's places."""
+    words = ["s2sent reproduce", *names, "--profile", profile]
+    words += [word for backbone in settings.backbones for word in ("--backbone", backbone.name)]
+    if settings.digests is None:
+        words += [word for source in settings.corpus for word in ("--corpus", Path(source).name)]
+    words += ["--seeds", str(settings.seeds)]
+    words += [word for name, value in sizes.items() if value is not None for word in (f"--{name}", str(value))]
+    words += ["--data", data if data in ("hub", "pypi") else Path(data).name] if data else []
+    return " ".join(words)
 
 
 def _screen(status: Any, store: Store, runs: list[Run]) -> Any:

@@ -53,6 +53,11 @@ class Store:
         """Whether a run is finished."""
         return (self.folder / f"{key}.json").exists()
 
+    def records(self) -> list[Record]:
+        """Every finished run, in the order of keys."""
+        found = [self.get(path.stem) for path in sorted(self.folder.glob("*.json"))]
+        return [record for record in found if record is not None]
+
     def put(self, key: str, record: Mapping[str, Any]) -> None:
         """Keep a finished run; only for whoever holds its claim."""
         _write(self.folder / f"{key}.json", {"key": key, **record})

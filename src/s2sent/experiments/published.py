@@ -1,0 +1,40 @@
+"""The paper's own numbers, to stand beside ours."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from s2sent.evaluation.report import Entry as Text
+from s2sent.evaluation.report import Grid
+
+
+@cache
+def _numbers() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+
+
+def paper_grid(experiment: str, objective: str) -> Grid | None:
+    """What the paper prints for an experiment and objective, one group of columns per backbone; None if nothing."""
+    table = _numbers().get(experiment)
+    if table is None:
+        return None
+    groups = {name.split(" · ")[0]: rows for name, rows in table["rows"].items() if name.endswith(f" · {objective}")}
+    if not groups:
+        return None
+    cost = table.get("cost", {})
+    columns: list[str] = []
+    rows: dict[str, list[Text]] = {row: [] for row in next(iter(groups.values()))}
+    for backbone, numbers in groups.items():
+        if backbone in cost:
+            columns += [f"{backbone} Δ parameters", f"{backbone} Δ latency"]
+        columns += [f"{backbone} {column}" for column in table["columns"]]
+        for row, entries in rows.items():
+            if backbone in cost:
+                entries += [Text(f"{value:.2f} %") for value in cost[backbone][row]] or [Text("–")] * 2
+            entries += [Text(f"{value:.2f}") for value in numbers[row]]
+    return Grid(
+        tuple(columns), tuple((row, tuple(entries)) for row, entries in rows.items()), (table["caption"] + ".",)
+    )
