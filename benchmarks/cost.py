@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -32,7 +31,7 @@ from torch import Tensor
 from transformers import BertConfig, BertModel, PreTrainedModel, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
-from s2sent.evaluation.cost import count_parameters, interleaved_seconds, paired_ratios, peak_memory
+from s2sent.evaluation.cost import count_parameters, interleaved_seconds, median_interval, paired_ratios, peak_memory
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.stream import BlockStream
@@ -175,15 +174,13 @@ def measure(name: str, encoder: torch.nn.Module, size: int, tokens: int, rounds:
         if row == BASE:
             continue
         parameters = count_parameters(pipeline.pooling) / count_parameters(encoder)
-        ratios = np.array(paired_ratios(seconds[row], seconds[BASE])) - 1
-        # The median's 95 % interval, from the spread of the middle half: a neighbour's burst is not noise of ours.
-        half = 1.96 * 1.2533 * (np.quantile(ratios, 0.75) - np.quantile(ratios, 0.25)) / 1.349 / np.sqrt(rounds)
+        ratio, half = median_interval(paired_ratios(seconds[row], seconds[BASE]))
         own = (statistics.median(pipeline.own_seconds[1:]) - base_own) / base_total
         extra = memory[row] - memory[BASE]
         table.add_row(
             row,
             f"{parameters:.2%}",
-            f"{np.median(ratios):+.2%} ± {half:.2%}",
+            f"{ratio - 1:+.2%} ± {half:.2%}",
             f"{own:+.3%}",
             f"{extra / 2**20:+.2f} MiB = {extra / state_bytes:+.2f} block states",
         )
