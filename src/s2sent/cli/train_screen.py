@@ -60,10 +60,10 @@ class Screen(Listener):
 
     def step(self, step: int, loss: float) -> None:
         """Move the bar."""
-        self.bar.update(self.task, completed=step, description="Training", loss=f"loss {loss:.4f}")
+        self.bar.update(self.task, completed=step, description="Training", loss=f"loss {loss:.4g}")
         if not errors.is_terminal and time.monotonic() - self.spoke > LINE_EVERY:
             self.spoke = time.monotonic()
-            self.note(f"step {step:>6} of {self.total}  loss {loss:.4f}")
+            self.note(f"step {step:>6} of {self.total}  loss {loss:.4g}")
 
     def evaluated(self, step: int, score: float, is_best: bool) -> None:
         """A line for every score."""

@@ -34,6 +34,7 @@ from s2sent.training.step import Stepper
 from s2sent.training.validation import Validator, find_validator, stsb
 
 LOG_EVERY = 10
+"""Steps to a line of the log; fewer in a run so short that its curve would have no points."""
 CHECKPOINT_MINUTES = 5.0
 
 
@@ -236,7 +237,7 @@ class _Run:
         self.listener.step(self.progress.step, loss)
         self.recent.append(loss)
         self.tokens += tokens * self.ranks.world
-        if self.progress.step % LOG_EVERY == 0:
+        if self.progress.step % min(LOG_EVERY, max(self.total // LOG_EVERY, 1)) == 0:
             self._log_loss()
 
     def _log_loss(self) -> None:
@@ -311,13 +312,12 @@ class _Run:
         scores: dict[str, float] = {}
         if self.ranks.leads:
             scores = self._last_scores()
-            self._draw()
+            drawn = self._draw()
             self.listener.doing("Saving the model")
             shown = {name: f"{value:.2f}" for name, value in scores.items()}
-            steps = {"best step" if scores else "step": f"{progress.best_step:,} of {progress.step:,}"}
-            save_model(
-                self.model, self.output, model_card(self.output.resolve().name, self.recipe, data, shown | steps)
-            )
+            step = f"{progress.best_step:,} of {progress.step:,}"
+            card = model_card(self.output.resolve().name, self.recipe, data, shown, step, has_curve=drawn)
+            save_model(self.model, self.output, card)
             self.log.close()
             self.checkpoints.clear()
         self.ranks.wait()
@@ -336,8 +336,10 @@ class _Run:
             scores["STS-B test"] = stsb("test")(self.model)
         return scores
 
-    def _draw(self) -> None:
+    def _draw(self) -> bool:
         try:
             self.log.draw(self.output / "training" / "curve.png", self.validator.name if self.validator else "")
         except ConfigError:  # no matplotlib
             self.listener.note("No curve.png: it needs matplotlib (pip install 's2sent[plot]').")
+            return False
+        return True
