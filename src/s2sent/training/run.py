@@ -130,6 +130,7 @@ class _Run:
         seed_step(recipe.seed, 0, 0)  # new weights are the same on every rank
         self.model = make_model(recipe, ranks.device)
         self.loss: ContrastiveLoss = make_loss(recipe, self.model).to(ranks.device)
+        self.loss.check_batch(recipe.batch_size * ranks.world)
         self.stepper = Stepper(recipe, self.loss, ranks, self.total, autocast)
         self.batches = Batches(
             self.corpus,
