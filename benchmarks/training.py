@@ -34,7 +34,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
 
 from benchmarks import MINILM, name_of
@@ -145,14 +145,18 @@ def host_seconds(backbone: str, sentences: list[str], batch_size: int, max_lengt
             logging_strategy="no",
             report_to="none",
             disable_tqdm=True,
+            dataloader_pin_memory=False,
         )
-        SentenceTransformerTrainer(
+        model.model_card_data.generate_widget_examples = False
+        trainer = SentenceTransformerTrainer(
             model,
             arguments,
             train_dataset=Dataset.from_dict({"anchor": sentences, "positive": sentences}),
             loss=MultipleNegativesRankingLoss(model, scale=20),
             callbacks=[clock],
-        ).train()
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
     return clock.seconds
 
 
