@@ -1,6 +1,6 @@
 """Steps per second of `s2sent train` beside sentence-transformers' own SimCSE, in one interleaved run.
 
-    python -m benchmarks.training                   both corpora of S2SENT_DATA, 5 rounds of 10 steps each
+    python -m benchmarks.training                   both corpora of S2SENT_DATA, 5 rounds of 16 steps each
     python -m benchmarks.training --cpu-time        on a machine that others use, too
 
 The host: `SentenceTransformerTrainer` with `MultipleNegativesRankingLoss` on every sentence in two columns. Ours: the
@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--backbone", default=MINILM)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-length", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=10, help="per round")
+    parser.add_argument("--steps", type=int, default=16, help="per round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds: for a machine that others use, too")
     options = parser.parse_args()
