@@ -157,3 +157,15 @@ def test_names_cannot_break_a_table() -> None:
     console = Console(record=True, width=120, file=io.StringIO())
     console.print(report_grid(report).render(Format.TABLE))
     assert "[bold]" in console.export_text()
+
+
+def test_what_makes_scores_incomparable_stands_below_the_table() -> None:
+    note = "STS-B: 2 samples where SentEval has 1,379; not comparable with published scores."
+    result = TaskResult(
+        "STS-B", {"all": 50.0}, 2, evidence={"similarity": [0.1, 0.9], "gold": [0.0, 5.0]}, notes=(note,)
+    )
+    found = compare([Method(name, (Report(name, (result,)),)) for name in ("a", "b")])
+    assert found.notes == (note,)  # once, though both have it
+    assert found.to_dict()["notes"] == [note]
+    for style in (Format.MARKDOWN, Format.LATEX):
+        assert note in str(comparison_grid(found).render(style))

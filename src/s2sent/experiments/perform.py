@@ -169,9 +169,9 @@ def _write_dev(path: Path, pairs: Pairs) -> None:
 
 def _history(output: Path) -> dict[str, Any]:
     """The dev curve, step 0 being before training, and the loss at the end."""
-    from s2sent.training.log import Log
+    from s2sent.training.log import read_log
 
-    rows = Log(output / "training", upto=0, active=False).rows()
+    rows = read_log(output / "training" / "log.jsonl")
     losses = [row["loss"] for row in rows if "loss" in row]
     return {
         "dev": [[row["step"], round(row["score"], 2)] for row in rows if "score" in row],

@@ -28,6 +28,18 @@ class Listener:
         """The model was scored."""
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read a run's log, a dictionary a line; one that was cut short when the machine died is left out."""
+    rows = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue
+    return rows
+
+
 class Log:
     """The run's log: one json object a line, `step` in each.
 
@@ -44,7 +56,7 @@ class Log:
         if not active:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in self.rows() if row["step"] <= upto] if upto else []
+        kept = [row for row in read_log(self.path) if row["step"] <= upto] if upto else []
         new = self.path.with_suffix(".new")
         new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
         new.replace(self.path)
@@ -69,20 +81,9 @@ class Log:
         if self.board is not None:
             self.board.close()
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Read the lines; one that was cut short when the machine died is left out."""
-        rows = []
-        if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                try:
-                    rows.append(json.loads(line))
-                except ValueError:
-                    continue
-        return rows
-
     def draw(self, path: Path, score_name: str) -> None:
         """Draw the loss and the score over the steps."""
-        rows = self.rows()
+        rows = read_log(self.path)
         figure = new_figure(7, 4)
         axes = figure.add_subplot()
         losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
