@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -161,10 +162,9 @@ def test_names_cannot_break_a_table() -> None:
 
 def test_what_makes_scores_incomparable_stands_below_the_table() -> None:
     note = "STS-B: 2 samples where SentEval has 1,379; not comparable with published scores."
-    result = TaskResult(
-        "STS-B", {"all": 50.0}, 2, evidence={"similarity": [0.1, 0.9], "gold": [0.0, 5.0]}, notes=(note,)
-    )
-    found = compare([Method(name, (Report(name, (result,)),)) for name in ("a", "b")])
+    reports = [single(name, noise) for name, noise in (("a", 1.0), ("b", 2.0))]
+    reports = [replace(one, results=tuple(replace(r, notes=(note,)) for r in one.results)) for one in reports]
+    found = compare([Method(report.model, (report,)) for report in reports])
     assert found.notes == (note,)  # once, though both have it
     assert found.to_dict()["notes"] == [note]
     for style in (Format.MARKDOWN, Format.LATEX):
