@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 ALONE = [sys.executable, "-m", "s2sent", "train"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "s2sent", "train"]
-# As for two GPUs; the run itself is told to use the CPU. (With --cpu, accelerate starts several processes by MPI alone.)
+# As for two GPUs, but the run is told to use the CPU. (With --cpu, accelerate starts several processes by MPI only.)
 ACCELERATE = [
     sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
     "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "s2sent", "train",
