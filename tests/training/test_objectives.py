@@ -173,7 +173,7 @@ def test_whitening_is_tame_in_degenerate_batches() -> None:
 def test_a_batch_too_small_to_whiten_is_said_before_the_first_score(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.training.run._Run._score", lambda _: pytest.fail("it was scored"))
+    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: pytest.fail("it was scored"))
     corpus = tmp_path / "lines.txt"
     corpus.write_text("\n".join(make_lines(100)))
     with pytest.raises(ConfigError, match="batch of 8 cannot be whitened in groups of 8"):

@@ -19,15 +19,16 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 ALONE = [sys.executable, "-m", "s2sent", "train"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "s2sent", "train"]
+# As for two GPUs, but the run is told to use the CPU. (With --cpu, accelerate starts several processes by MPI only.)
 ACCELERATE = [
-    sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--multi_cpu", "--num_processes", "2",
-    "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "s2sent", "train",
+    sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+    "--mixed_precision", "no", "--dynamo_backend", "no", "-m", "s2sent", "train",
 ]  # fmt: skip
 
 
 @pytest.fixture
 def options(bert: Path, tmp_path: Path) -> list[str]:
-    """A run of 24 steps, validated now and then, without its output."""
+    """A run of 20 steps, or 10 of two processes, validated now and then; without its output."""
     corpus = tmp_path / "lines.txt"
     corpus.write_text("\n".join(make_lines(200)), encoding="utf-8")
     words: list[object] = [
@@ -77,7 +78,7 @@ def test_killed_at_random_points_it_ends_with_the_same_bytes(
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish([*launcher, *options, str(whole)])
     chance = random.Random(launcher[2])
-    for at_step in sorted(chance.sample(range(1, 20), 4 if launcher is ALONE else 2)):
+    for at_step in sorted(chance.sample(range(1, 16), 4) if launcher is ALONE else chance.sample(range(1, 8), 2)):
         killed([*launcher, *options, str(cut)], cut, at_step, chance)
     finish([*launcher, *options, str(cut)])
     assert weights(cut)
@@ -88,5 +89,5 @@ def test_killed_at_random_points_it_ends_with_the_same_bytes(
 def test_two_processes_make_one_model(launcher: list[str], options: list[str], tmp_path: Path) -> None:
     said = finish([*launcher, *options, str(tmp_path / "out")])
     assert said.count("→") == 1
-    assert "of 12" in said  # 24 steps of 8, or 12 of twice 8
+    assert "of 10" in said  # by one process, it would be 20
     assert s2sent.load(tmp_path / "out").encode(["a"]).shape == (1, 32)

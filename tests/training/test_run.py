@@ -95,6 +95,7 @@ def test_every_objective_with_every_form(
     )  # fmt: skip
     trained = s2sent.load(tmp_path / "out").encode(["A cat sat."])
     assert np.isfinite(trained).all()
+    assert ("without selection" in (tmp_path / "out" / "README.md").read_text()) == (form.get("gate") == "none")
 
 
 def test_mistakes_are_said_before_a_model_is_loaded(

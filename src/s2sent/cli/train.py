@@ -143,10 +143,10 @@ def train(
         )
     if not done.leads:
         return
-    console.print(escape(done.data))
+    console.print(escape(done.data), soft_wrap=True)
     for name, score in done.scores.items():
         console.print(f"{escape(name)}: {score:.2f}")
-    console.print(f"Step {done.best_step} of {done.steps} → {escape(str(output))}")
+    console.print(f"Step {done.best_step} of {done.steps} → {escape(str(output))}", soft_wrap=True)
 
 
 _SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "gate", "prior")

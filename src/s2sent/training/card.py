@@ -15,7 +15,7 @@ tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]
 
 # {title}
 
-A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent), trained with
+{what}, trained with
 s2sent {version} from `{backbone}` by the objective `{objective}`.
 
 ```python
@@ -42,12 +42,21 @@ The weights are those of step {step}.{curve}
 {recipe}```
 """
 
+_WHAT = {
+    "none": "A sentence encoder without selection",
+    "static": "A sentence encoder with one learned weight per block of its Transformer",
+}
+
 
 def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str], step: str, *, has_curve: bool) -> str:
     """Write the card's text; `step` is the one whose weights these are, of how many."""
     table = ["| | score |", "|---|---:|", *(f"| {name} | {value} |" for name, value in scores.items())]
     return _CARD.format(
         title=title,
+        what=_WHAT.get(
+            recipe.selection.gate,
+            "A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent)",
+        ),
         version=s2sent.__version__,
         backbone=recipe.backbone,
         objective=recipe.objective,

@@ -183,7 +183,7 @@ class _Run:
         """Take all steps that are left, then save the best model."""
         progress = self.progress
         if progress.step == 0 and self.validator is not None:
-            progress.before = self._score()
+            progress.before = self._score(self.validator)
             self.log.write(0, score=progress.before)
             self.listener.evaluated(0, progress.before, is_best=False)
         if not progress.done:
@@ -254,17 +254,15 @@ class _Run:
         self.recent.clear()
         self.tokens = 0
 
-    def _score(self) -> float:
+    def _score(self, validator: Validator) -> float:
         """Score on rank 0; the others wait and hear."""
-        leads = self.ranks.leads and self.validator is not None
-        if self.validator is not None:
-            self.listener.doing(f"Scoring on {self.validator.name}")
-        return self.ranks.from_leader(self.validator(self.model) if leads and self.validator else 0.0)
+        self.listener.doing(f"Scoring on {validator.name}")
+        return self.ranks.from_leader(validator(self.model) if self.ranks.leads else 0.0)
 
     def _evaluate(self) -> None:
         if self.validator is None:
             return
-        progress, score = self.progress, self._score()
+        progress, score = self.progress, self._score(self.validator)
         is_best = progress.best_score is None or score > progress.best_score
         if is_best:
             progress.best_step, progress.best_score = progress.step, score
