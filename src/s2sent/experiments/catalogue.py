@@ -35,7 +35,7 @@ class Experiment:
     Attributes:
         name: What the command line calls it.
         title: What the report calls it.
-        paper: Where it is in the paper; empty for ours.
+        where: Where it is in the paper; empty for ours.
         kind: `train`: runs train and score. `gradients`: runs measure one batch.
         objectives: Each row is run with each of these.
         base: The row that the others are tested against.
@@ -48,7 +48,7 @@ class Experiment:
 
     name: str
     title: str
-    paper: str
+    where: str
     kind: str
     objectives: tuple[str, ...]
     base: str
@@ -107,7 +107,7 @@ class Catalogue:
         if name not in self.experiments:
             raise ConfigError(f"There is no experiment {name!r}. There are: {', '.join(self.experiments)}.")
         where = f"{self.source}: {name}"
-        defaults = {"paper": "", "kind": "train", "tasks": "sts", "figure": "", "cost": False, "rows": [], "grid": {}}
+        defaults = {"where": "", "kind": "train", "tasks": "sts", "figure": "", "cost": False, "rows": [], "grid": {}}
         given = {key: value for key, value in self.experiments[name].items() if key not in self.profiles}
         values = {"name": name, **defaults, **given, **self.experiments[name].get(profile, {})}
         values = _made(Experiment, values, where)
