@@ -24,7 +24,7 @@ from training.runs import ended, start
 Perform = Callable[..., dict[str, Any]]
 
 
-def quick(journal: Path, seconds: float = 0.01) -> Perform:
+def quick(journal: Path, seconds: float = 0.02) -> Perform:
     """A run that only writes down that it was done; its result is a function of its key."""
 
     def perform(run: Run, places: object, listener: Listener) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def quick(journal: Path, seconds: float = 0.01) -> Perform:
 
 @pytest.fixture
 def runs(bench: Bench) -> list[Run]:
-    found = unique(bench.entries("main", "beyond", seeds=2))
+    found = unique(bench.entries("pooling", seeds=3))
     for run in found:
         _ = run.key  # computed before processes are forked
     return found
@@ -65,6 +65,7 @@ def test_killed_at_random_and_started_again_it_ends_with_the_same_store(
     journal = tmp_path / "journal"
     monkeypatch.setattr(runner, "perform", quick(journal))
     monkeypatch.setattr(runner, "WAIT", 0.01)
+    monkeypatch.setattr("s2sent.experiments.runner.gc.collect", lambda: 0)  # slow beside such runs
     run_all(runs, Store(tmp_path / "whole"), bench.places, profile="cpu")
     journal.unlink()
     chance = random.Random(1)
@@ -81,7 +82,7 @@ def test_killed_at_random_and_started_again_it_ends_with_the_same_store(
         kills += sum(ended(pid) == -signal.SIGKILL for pid in pids)
         if len(contents(tmp_path / "store")) == len(runs):
             break
-    assert kills > 2
+    assert kills > 1
     work()
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
     again = len(journal.read_text().split()) - len(runs)

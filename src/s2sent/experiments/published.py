@@ -28,13 +28,13 @@ def paper_grid(experiment: str, objective: str) -> Grid | None:
     columns: list[str] = []
     rows: dict[str, list[Text]] = {row: [] for row in next(iter(groups.values()))}
     for backbone, numbers in groups.items():
+        columns += [f"{backbone} {column}" for column in table["columns"]]
         if backbone in cost:
             columns += [f"{backbone} Δ parameters", f"{backbone} Δ latency"]
-        columns += [f"{backbone} {column}" for column in table["columns"]]
         for row, entries in rows.items():
+            entries += [Text(f"{value:.2f}") for value in numbers[row]]
             if backbone in cost:
                 entries += [Text(f"{value:.2f} %") for value in cost[backbone][row]] or [Text("–")] * 2
-            entries += [Text(f"{value:.2f}") for value in numbers[row]]
     return Grid(
         tuple(columns), tuple((row, tuple(entries)) for row, entries in rows.items()), (table["caption"] + ".",)
     )
