@@ -39,7 +39,7 @@ format: $(READY)  ## let ruff rewrite what it can
 
 bench: $(READY)  ## what the selector costs: parameters, latency, memory; how fast training is
 	$(BIN)/python -m benchmarks.cost
-	if [ -n "$$S2SENT_DATA" ]; then $(BIN)/python -m benchmarks.training; fi
+	if [ -n "$$S2SENT_DATA" ]; then $(BIN)/python -m benchmarks.training && $(BIN)/python -m benchmarks.selector_step; fi
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

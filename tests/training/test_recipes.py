@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from s2sent.errors import ConfigError, DataError
 from s2sent.selection import SelectionConfig
 from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, read_toml, to_toml
-from s2sent.training.setup import learning_rate_factor
+from s2sent.training.step import learning_rate_factor
 
 NEEDED: dict[str, Any] = {"backbone": "b", "corpus": ("c.txt",)}
 
@@ -61,6 +61,10 @@ def test_the_papers_values() -> None:
         ({"columns": ("a", "b")}, "takes 1 column of text"),
         ({"corpus": ()}, "at least one file"),
         ({"selection": {"blocks": 0}}, "blocks=0"),
+        ({"learning_rate": "3e-5"}, "learning_rate='3e-5' is not legal: it is a number"),
+        ({"batch_size": 32.0}, "a whole number"),
+        ({"by_length": 1}, "true or false"),
+        ({"steps": True}, "a whole number"),
         ({"precision": "fp8"}, "one of 'fp32', 'bf16'"),
     ],
 )

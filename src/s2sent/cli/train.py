@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from s2sent.cli.screen import RateColumn, console, errors
+from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
 
 
@@ -45,9 +44,9 @@ def train(
     backbone: Annotated[str | None, typer.Option("--backbone", "-b", help="A folder, or a name on the hub.")] = None,
     objective: Annotated[Objective | None, typer.Option(help="Default: simcse.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="A recipe.toml; what is given besides goes on top.")] = None,
-    preset: Annotated[Preset, typer.Option(help="The S²Sent paper's values, or the method's own authors'.")] = (
-        Preset.PAPER
-    ),
+    preset: Annotated[
+        Preset | None, typer.Option(help="The S²Sent paper's values (the default), or the method's own authors'.")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="The column with the text; two or three times for pairs and triplets.")
     ] = None,
@@ -125,21 +124,22 @@ def train(
     }
     if output is None:
         raise ConfigError("Say where the model shall go: --output FOLDER.")
-    chosen = _recipe(given, selection, run["recipe"], str(preset))
+    with errors.status("Starting"):  # the imports alone take seconds
+        from transformers.utils import logging
 
-    from transformers.utils import logging
+        from s2sent.cli.train_screen import Screen
+        from s2sent.training.run import train as go
 
-    from s2sent.training.run import train as go
-
+        chosen = _recipe(given, selection, run["recipe"], run["preset"])
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with _Screen() as screen:
+    with Screen() as screen:
         done = go(
             chosen,
             output,
             restart=restart,
             checkpoint_every=checkpoint_every,
             device=device,
-            listener=screen.listener(),
+            listener=screen,
         )
     if not done.leads:
         return
@@ -152,7 +152,7 @@ def train(
 _SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "gate", "prior")
 
 
-def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: str) -> Any:
+def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: Preset | None) -> Any:
     """Put the recipe together: the file's or the preset's values, and on top what was given."""
     from s2sent.data.corpus import Corpus
     from s2sent.training.recipes import Recipe, read_toml, recipe_class
@@ -160,6 +160,8 @@ def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None,
     if "column" in given:
         given["columns"] = tuple(given.pop("column"))
     if file is not None:
+        if preset is not None:
+            raise ConfigError("--recipe has all values already: --preset goes without it.")
         values = read_toml(file)
         if "objective" in given and given["objective"] != values.get("objective"):
             raise ConfigError(f"{file} is for the objective {values.get('objective')!r}, not {given['objective']!s}.")
@@ -175,7 +177,9 @@ def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None,
     kind = recipe_class(str(given.pop("objective", "simcse")))
     columns = given.get("columns", getattr(kind, "columns", ()))
     Corpus(given["corpus"], columns).check()  # before the hub is asked for a backbone
-    return kind.preset(preset, _family(given["backbone"]), selection=selection, **_known(kind, given))
+    return kind.preset(
+        str(preset or Preset.PAPER), _family(given["backbone"]), selection=selection, **_known(kind, given)
+    )
 
 
 def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -197,45 +201,3 @@ def _family(backbone: str) -> Any:
     except (OSError, json.JSONDecodeError):  # loading it will say what is wrong, if anything is
         return "bert"
     return "roberta" if "roberta" in str(config.get("model_type")) else "bert"
-
-
-class _Screen:
-    """A bar on the error stream with loss, rate and time left; scores and notes as lines above it."""
-
-    def __init__(self) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}"),
-            RateColumn(),
-            TimeRemainingColumn(),
-            console=errors,
-        )
-
-    def __enter__(self) -> _Screen:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def listener(self) -> Any:
-        from s2sent.training.log import Listener
-
-        bar = self.bar
-
-        class Shown(Listener):
-            def note(self, text: str) -> None:
-                bar.console.print(escape(text), soft_wrap=True)
-
-            def start(self, done: int, total: int) -> None:
-                self.task = bar.add_task("Training", total=total, completed=done, loss="")
-
-            def step(self, step: int, loss: float) -> None:
-                bar.update(self.task, completed=step, loss=f"{loss:.4f}")
-
-            def evaluated(self, step: int, score: float, is_best: bool) -> None:
-                bar.console.print(f"step {step:>6}  {score:6.2f}{'  best' if is_best else ''}")
-
-        return Shown()

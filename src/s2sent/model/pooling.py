@@ -196,7 +196,7 @@ class SelectivePooling(Module):
                 return layout.first_token()
             case "mask":
                 is_mask = (features["input_ids"] == self._mask_token_id) & layout.mask
-                last = layout.largest(torch.where(is_mask, layout.position, -1))
+                last = layout.largest(torch.where(is_mask, layout.position, 0))
                 return (layout.mask & (layout.position == layout.of_token(last))).float()
 
     def _check_text(self, features: Mapping[str, Any], layout: TokenLayout) -> None:
@@ -206,7 +206,7 @@ class SelectivePooling(Module):
         if layout.mask.numel() == 0:
             raise DataError("An empty batch: there is no sentence to encode. Give at least one.")
         ids = features.get("input_ids")
-        if ids is None or (self.pooling != "mask" and int(layout.lengths.min()) > _SHORT):
+        if ids is None or (self.pooling != "mask" and min(layout.lengths.tolist()) > _SHORT):
             return
         is_text = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device), invert=True) & layout.mask
         if not bool(layout.any(is_text).all()):

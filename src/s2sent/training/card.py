@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import s2sent
 from s2sent.training.recipes import Recipe, to_toml
@@ -29,7 +28,7 @@ vectors = model.encode(["A sentence.", "Another one."])
 
 {scores}
 
-![The run](training/curve.png)
+The weights are those of step {step}.{curve}
 
 ## Data
 
@@ -44,15 +43,17 @@ vectors = model.encode(["A sentence.", "Another one."])
 """
 
 
-def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, Any]) -> str:
-    """Write the card's text."""
-    table = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in scores.items())]
+def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str], step: str, *, has_curve: bool) -> str:
+    """Write the card's text; `step` is the one whose weights these are, of how many."""
+    table = ["| | score |", "|---|---:|", *(f"| {name} | {value} |" for name, value in scores.items())]
     return _CARD.format(
         title=title,
         version=s2sent.__version__,
         backbone=recipe.backbone,
         objective=recipe.objective,
         scores="\n".join(table) if scores else "Not evaluated.",
+        step=step,
+        curve="\n\n![The run](training/curve.png)" if has_curve else "",
         data=data,
         recipe=to_toml(recipe.to_dict()),
     )

@@ -15,6 +15,9 @@ class Listener:
     def note(self, text: str) -> None:
         """Something a person should know, in a line."""
 
+    def doing(self, what: str) -> None:
+        """Something begins that may take a while."""
+
     def start(self, done: int, total: int) -> None:
         """Training begins, `done` steps of `total` being behind."""
 
@@ -42,7 +45,9 @@ class Log:
             return
         folder.mkdir(parents=True, exist_ok=True)
         kept = [row for row in self.rows() if row["step"] <= upto] if upto else []
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        new.replace(self.path)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -58,6 +63,11 @@ class Log:
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write out what TensorBoard's writer still holds."""
+        if self.board is not None:
+            self.board.close()
 
     def rows(self) -> list[dict[str, Any]]:
         """Read the lines; one that was cut short when the machine died is left out."""

@@ -12,13 +12,16 @@ from s2sent.errors import ConfigError
 from s2sent.training.checkpoint import Checkpoint, sync, whole_folder
 from s2sent.training.recipes import Recipe
 
+_OWN = ("recipe.toml", "training", "checkpoints", ".checkpoints-removed")
+"""What a run that has not come to its end may have left."""
+
 
 def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None:
     """Raise unless a run of this recipe may begin or, with a checkpoint, go on in `output`."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file; the output is a folder.")
     if found is not None:
-        before = found.state["recipe"]
+        before = found.run["recipe"]
         now = recipe.to_dict()
         if differing := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
             raise ConfigError(
@@ -31,7 +34,7 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None
             f"{output} has a finished model already. Choose another output, or train it anew with --restart."
         )
     strangers = sorted(path.name for path in output.iterdir()) if output.exists() else []
-    if strangers := [name for name in strangers if name not in ("recipe.toml", "training", "checkpoints")]:
+    if strangers := [name for name in strangers if name not in _OWN]:
         raise ConfigError(f"{output} is not empty: it has {strangers[0]}. Choose another output.")
 
 

@@ -20,6 +20,13 @@ Head = Literal["none", "mlp"]
 Precision = Literal["fp32", "bf16"]
 Family = Literal["bert", "roberta"]
 
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a text"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -47,9 +54,10 @@ class Recipe:
         by_length: Whether batches have texts of like length.
         window: How many examples are shuffled, and sorted by length, together.
         evaluate_every: Steps between validations.
-        dev: What decides which step is best: `auto`: STS-B dev where S2SENT_DATA has it, else `heldout`; `heldout`:
-            alignment and uniformity on held-out lines; `none`: the last step is kept; or a file with two sentences and
-            a score per row (.csv or .tsv with a header: sentence1, sentence2, score).
+        dev: What decides which step is best. `stsb`: STS-B dev, which S2SENT_DATA must have. `heldout`: alignment and
+            uniformity on held-out lines. `auto`: the first where it is there, else the second. `none`: the last step
+            is kept. Or a file with two sentences and a score per row (.csv or .tsv with a header: sentence1,
+            sentence2, score).
         seed: Decides the data's order, dropout and the new weights.
         precision: `bf16` computes in bfloat16 where the machine can; weights stay fp32.
         gradient_checkpointing: Compute blocks again in the backward pass instead of keeping their activations.
@@ -91,11 +99,12 @@ class Recipe:
         selection: Any = self.selection
         if not isinstance(selection, SelectionConfig):
             object.__setattr__(self, "selection", SelectionConfig.from_dict(selection))
+        self._check_types()
         for name in ("batch_size", "epochs", "max_length", "window", "evaluate_every"):
-            self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 1, "at least 1")
+            self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("steps", "mini_batch_size"):
             value = getattr(self, name)
-            self._check(name, value is None or (isinstance(value, int) and value >= 1), "at least 1, or not given")
+            self._check(name, value is None or value >= 1, "at least 1, or not given")
         self._check("batch_size", self.batch_size >= 2, "at least 2: one example has no negatives")
         self._check("max_length", self.max_length >= 3, "at least 3")
         for name in ("temperature", "learning_rate", "clip"):
@@ -114,6 +123,17 @@ class Recipe:
                 f"The objective {self.objective!r} takes {wanted} column{'s' * (self.text_columns != (1,))} of text, "
                 f"and columns={list(self.columns)} names {len(self.columns)}."
             )
+
+    def _check_types(self) -> None:
+        """A recipe may come from a file, where a number in quotes is a text."""
+        for option in fields(self):
+            kind, _, optional = str(option.type).partition(" | ")
+            value = getattr(self, option.name)
+            if kind not in _TYPES or (optional and value is None):
+                continue
+            types, what = _TYPES[kind]
+            fits = isinstance(value, types) and (isinstance(value, bool) == (kind == "bool"))
+            self._check(option.name, fits, what)
 
     def _check(self, name: str, legal: bool, what: str) -> None:
         if not legal:
