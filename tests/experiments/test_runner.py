@@ -65,7 +65,6 @@ def test_killed_at_random_and_started_again_it_ends_with_the_same_store(
     journal = tmp_path / "journal"
     monkeypatch.setattr(runner, "perform", quick(journal))
     monkeypatch.setattr(runner, "WAIT", 0.01)
-    monkeypatch.setattr("s2sent.experiments.runner.gc.collect", lambda: 0)  # slow beside such runs
     run_all(runs, Store(tmp_path / "whole"), bench.places, profile="cpu")
     journal.unlink()
     chance = random.Random(1)

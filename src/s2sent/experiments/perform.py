@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import os
 import platform
@@ -54,6 +55,7 @@ def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     start, cpu = time.perf_counter(), time.process_time()
     found = {"train": _train, "gradients": _gradients, "cost": _cost}[run.kind](run, places, listener or Listener())
+    gc.collect()  # models have cycles, and the next one should not have to share the memory with this one
     seconds = found.setdefault("seconds", {})
     seconds["total"], seconds["cpu"] = round(time.perf_counter() - start, 1), round(time.process_time() - cpu, 1)
     return {

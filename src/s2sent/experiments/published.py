@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from s2sent.evaluation.report import Entry as Text
 from s2sent.evaluation.report import Grid
+from s2sent.training.recipes import read_toml
 
 
 @cache
 def _numbers() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+    return read_toml(Path(__file__).with_name("paper.toml"))
 
 
 def paper_grid(experiment: str, objective: str) -> Grid | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -110,4 +109,3 @@ def do(
         store.put(run.key, record)
         outcome.done += 1
         watcher.done(run, record, left)
-    gc.collect()  # a model of this size should not wait for chance
