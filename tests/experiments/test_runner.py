@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ from s2sent.experiments.plan import Run, unique
 from s2sent.experiments.progress import progress_of
 from s2sent.experiments.runner import Watcher, run_all
 from s2sent.experiments.store import Store
+from s2sent.training.checkpoint import DiskFullError
 from s2sent.training.log import Listener
 from training.runs import ended, start
 
@@ -157,3 +159,27 @@ def test_watchers_hear_of_every_run(
     monkeypatch.setattr(runner, "perform", quick(tmp_path / "journal", 0))
     run_all(runs[:4], Store(tmp_path / "store"), bench.places, profile="cpu", watcher=Ear())
     assert heard == [(run.key, 3 - number) for number, run in enumerate(runs[:4])]
+
+
+def test_a_score_that_is_not_a_number_is_a_failed_run(
+    runs: list[Run], bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "perform", lambda *_: {"scores": {"STS-B": float("nan")}})
+    store = Store(tmp_path)
+    outcome = run_all(runs[:1], store, bench.places, profile="cpu")
+    assert outcome.done == 0
+    assert "ValueError" in str(store.failure(runs[0].key))
+
+
+def test_a_full_disk_stops_everything_and_blames_no_run(
+    runs: list[Run], bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "perform", quick(tmp_path / "journal", 0))
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("s2sent.experiments.store.os.fsync", full)
+    with pytest.raises(DiskFullError, match="Make room"):
+        run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu")
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [".claims"]
