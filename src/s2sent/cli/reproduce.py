@@ -115,7 +115,9 @@ def reproduce(
     entries = expand(described, chosen, settings)
     runs = unique(entries)
     if show:
-        _list(entries, runs, kept, profile)
+        from s2sent.cli.reproduce_screen import show_list
+
+        show_list(entries, runs, kept, profile)
         return
     failed = False
     if not report_only:
@@ -161,43 +163,16 @@ def _places(store: Path, work: Path | None, models: Path | None, device: str | N
     return Places(work or cache_folder() / "reproduce" / own, models, device)
 
 
-def _list(entries: list[Entry], runs: list[Run], store: Store, profile: str) -> None:
-    """Every row of every experiment with the state of its seeds, and the sum."""
-    from s2sent.experiments.progress import progress_of, show_duration
-
-    found = progress_of(runs, store)
-    state = {run.key: "·" for run in runs}
-    state |= {run.key: "✓" for run in found.done} | {run.key: "✗" for run in found.failed}
-    rows: dict[tuple[str, str, str, str], str] = {}
-    for entry in entries:
-        if entry.run.kind != "cost":
-            place = (entry.experiment, entry.backbone, entry.objective, entry.row)
-            rows[place] = rows.get(place, "") + state[entry.run.key]
-    heading: tuple[str, str, str] | None = None
-    for place, marks in rows.items():
-        if place[:3] != heading:
-            heading = place[:3]
-            console.print(f"[bold]{escape(place[0])}[/] · {escape(place[1])} · {place[2]}")
-        console.print(f"  {marks}  {escape(place[3])}")
-    console.print("✓ done  ✗ failed  · missing, seed by seed")
-    left = "unknown until a run is finished" if found.seconds_left is None else show_duration(found.seconds_left)
-    console.print(
-        f"Profile {profile}: {len(runs)} runs for {len(entries)} places in tables; {len(found.done)} done, "
-        f"{len(found.missing)} missing, of which {len(found.failed)} failed the last time.",
-        soft_wrap=True,
-    )
-    console.print(f"Time left: {left}.")
-
-
 def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile: str, budget: float | None) -> bool:
     """Do what is missing; whether a run failed."""
+    from s2sent.cli.reproduce_screen import Screen
     from s2sent.experiments.on_ray import run_all_on_ray
     from s2sent.experiments.progress import progress_of
     from s2sent.experiments.runner import run_all
 
     go = run_all_on_ray if engine is Engine.RAY else run_all
     with errors.status("") as status:
-        outcome = go(runs, store, places, profile=profile, budget=budget, watcher=_screen(status, store, runs))
+        outcome = go(runs, store, places, profile=profile, budget=budget, watcher=Screen(status, store, runs))
     found = progress_of(runs, store)
     said = f"{len(found.done)} of {len(runs)} runs are done"
     if outcome.failed:
@@ -233,55 +208,3 @@ def _command(names: list[str], profile: str, settings: Settings, sizes: dict[str
     words += [word for name, value in sizes.items() if value is not None for word in (f"--{name}", str(value))]
     words += ["--data", data if data in ("hub", "pypi") else Path(data).name] if data else []
     return " ".join(words)
-
-
-def _screen(status: Any, store: Store, runs: list[Run]) -> Any:
-    """A line for every run that is finished; below it, on a terminal, what is being done."""
-    from s2sent.experiments.progress import progress_of, show_duration
-    from s2sent.experiments.runner import Watcher
-    from s2sent.training.log import Listener
-
-    class Steps(Listener):
-        def __init__(self, title: str) -> None:
-            self.title, self.total = title, 0
-
-        def note(self, text: str) -> None:
-            status.update(f"{self.title}: {escape(text)}")
-
-        def start(self, done: int, total: int) -> None:
-            self.total = total
-
-        def step(self, step: int, loss: float) -> None:
-            status.update(f"{self.title}: step {step} of {self.total}, loss {loss:.4f}")
-
-    class Screen(Watcher):
-        def listener(self, run: Run, number: int, total: int) -> Listener:
-            title = escape(f"{number}/{total} {run.name}")
-            status.update(title)
-            return Steps(title)
-
-        def done(self, run: Run, record: dict[str, Any], left: int) -> None:
-            time_left = progress_of(runs, store).seconds_left
-            after = "" if time_left is None or not left else f", about {show_duration(time_left)} for {left} more"
-            said = escape(f"{run.name}: {_headline(record)} ({show_duration(record['seconds']['total'])}{after})")
-            errors.print(said, soft_wrap=True)
-
-        def failed(self, run: Run, error: str) -> None:
-            errors.print(f"[bold red]failed:[/] {escape(f'{run.name}: {error}')}", soft_wrap=True)
-
-        def waiting(self, runs: int) -> None:
-            status.update(f"Waiting for {runs} runs that other processes are doing.")
-
-    return Screen()
-
-
-def _headline(record: dict[str, Any]) -> str:
-    """The number a person looks for first."""
-    if "scores" in record:
-        scores = record["scores"]
-        name = next(name for name in ("STS-B", "Transfer avg", *scores) if name in scores)
-        before, after = record["dev"][0][1], scores["STS-B-dev"]
-        return f"{name} {scores[name]:.2f}, dev {before:.2f} → {after:.2f}"
-    if "cost" in record:
-        return f"{record['cost']['added']:,} parameters more, {record['cost']['latency']:+.1f} % time"
-    return "gradients by block " + " ".join(f"{value:.2g}" for value in record["gradients"]["direct"])

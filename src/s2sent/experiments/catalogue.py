@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -10,9 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import RECIPES, Recipe
+from s2sent.training.recipes import RECIPES, Recipe, read_toml
 
 OWN = Path(__file__).with_name("catalogue.toml")
 KINDS = ("train", "gradients")
@@ -35,7 +34,7 @@ class Experiment:
     Attributes:
         name: What the command line calls it.
         title: What the report calls it.
-        paper: Where it is in the paper; empty for ours.
+        where: Where it is in the paper; empty for ours.
         kind: `train`: runs train and score. `gradients`: runs measure one batch.
         objectives: Each row is run with each of these.
         base: The row that the others are tested against.
@@ -48,7 +47,7 @@ class Experiment:
 
     name: str
     title: str
-    paper: str
+    where: str
     kind: str
     objectives: tuple[str, ...]
     base: str
@@ -107,7 +106,7 @@ class Catalogue:
         if name not in self.experiments:
             raise ConfigError(f"There is no experiment {name!r}. There are: {', '.join(self.experiments)}.")
         where = f"{self.source}: {name}"
-        defaults = {"paper": "", "kind": "train", "tasks": "sts", "figure": "", "cost": False, "rows": [], "grid": {}}
+        defaults = {"where": "", "kind": "train", "tasks": "sts", "figure": "", "cost": False, "rows": [], "grid": {}}
         given = {key: value for key, value in self.experiments[name].items() if key not in self.profiles}
         values = {"name": name, **defaults, **given, **self.experiments[name].get(profile, {})}
         values = _made(Experiment, values, where)
@@ -126,8 +125,8 @@ class Catalogue:
 @cache
 def read_catalogue(path: Path | None = None) -> Catalogue:
     """Read a file of experiments; what it leaves out, profiles and the selection included, is this package's own."""
-    own = _read(OWN)
-    given = own if path is None else _read(path)
+    own = read_toml(OWN)
+    given = own if path is None else read_toml(path, "a catalogue of experiments")
     if unknown := sorted(set(given) - set(own)):
         raise ConfigError(f"{path}: {', '.join(unknown)} is not known. Legal: {', '.join(own)}.")
     return Catalogue(
@@ -136,15 +135,6 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
         experiments={**own["experiments"], **given.get("experiments", {})},
         source="the catalogue" if path is None else path.name,
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}).") from error
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{path} is not a catalogue of experiments: {error}.") from error
 
 
 def _made(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:

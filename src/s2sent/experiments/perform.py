@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gc
+import hashlib
 import json
 import os
 import platform
@@ -20,6 +22,7 @@ import s2sent
 from s2sent.data.sts import Pairs, STSTask
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
+from s2sent.experiments.store import locked
 from s2sent.training.log import Listener
 from s2sent.training.recipes import Recipe
 
@@ -54,6 +57,7 @@ def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     start, cpu = time.perf_counter(), time.process_time()
     found = {"train": _train, "gradients": _gradients, "cost": _cost}[run.kind](run, places, listener or Listener())
+    gc.collect()  # models have cycles, and the next one should not have to share the memory with this one
     seconds = found.setdefault("seconds", {})
     seconds["total"], seconds["cpu"] = round(time.perf_counter() - start, 1), round(time.process_time() - cpu, 1)
     return {
@@ -107,8 +111,6 @@ def _cpu() -> str:
 
 def training_key(description: Mapping[str, Any]) -> str:
     """Names a trained model: what decides its weights, which is all but what it is scored on."""
-    import hashlib
-
     weights = {name: value for name, value in description.items() if name != "evaluation"}
     weights["dev"] = description["evaluation"]["dev"]
     return hashlib.sha256(json.dumps(weights, sort_keys=True).encode()).hexdigest()[:20]
@@ -116,9 +118,15 @@ def training_key(description: Mapping[str, Any]) -> str:
 
 def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
     work = places.work / run.key
-    output = work / "model" if places.models is None else places.models / training_key(run.description)
     tasks = run.evaluation.read()  # a missing file is said before the training
-    model, seconds = _trained(run, output, work, places.device, listener)
+    if places.models is None:
+        output = work / "model"
+        model, seconds = _trained(run, output, work, places.device, listener)
+    else:
+        output = places.models / training_key(run.description)
+        places.models.mkdir(parents=True, exist_ok=True)
+        with locked(places.models / f".{output.name}.lock"):  # another run may want the same model
+            model, seconds = _trained(run, output, work, places.device, listener)
     listener.note("scoring")
     start = time.perf_counter()
     found = _scored(run, model, tasks)

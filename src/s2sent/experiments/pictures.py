@@ -47,25 +47,22 @@ def _means(results: Results, column: str) -> dict[str, tuple[float, float, list[
 
 
 def _bars(tables: Sequence[Results]) -> Figure:
-    """A bar for each row, a dot for each seed, a dashed line for the base."""
+    """A bar for each row from the base's score to its own, with the deviation, and a dot for each seed."""
     rows = max(len(_means(results, headline(results))) for results in tables)
     figure = new_figure(7.4, (0.32 * rows + 1.0) * len(tables))
     for axes, results in _panels(figure, tables):
-        column = headline(results)
+        column, base = headline(results), results.experiment.base
         found = _means(results, column)
         names = list(found)[::-1]
-        means = [found[name][0] for name in names]
-        colours = [COLOURS[1] if name != results.experiment.base else "#bbbbbb" for name in names]
-        axes.barh(range(len(names)), means, xerr=[found[name][1] for name in names], color=colours, ecolor=INK)
+        start = found[base][0] if base in found else min(mean for mean, _, _ in found.values())
         for place, name in enumerate(names):
-            values = found[name][2]
-            axes.plot(values, [place] * len(values), "o", color=INK, markersize=2.5, alpha=0.7)
-        if results.experiment.base in found:
-            axes.axvline(found[results.experiment.base][0], color=ACCENT, linestyle="--", linewidth=1)
+            mean, deviation, values = found[name]
+            axes.barh(place, mean - start, left=start, color=COLOURS[2] if mean >= start else "#fdba74", height=0.7)
+            axes.errorbar(mean, place, xerr=deviation, color=INK, capsize=2, linewidth=1)
+            axes.plot(values, [place] * len(values), "o", color=INK, markersize=2.5, alpha=0.6)
+        axes.axvline(start, color=INK, linewidth=1)
         axes.set_yticks(range(len(names)), names, fontsize=8)
-        every = [value for _, _, values in found.values() for value in values]
-        axes.set_xlim(min(every) - 2, max(every) + 1)
-        axes.set_xlabel(column)
+        axes.set_xlabel(f"{column}; bars start at “{base}”")
     return figure
 
 

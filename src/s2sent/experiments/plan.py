@@ -19,12 +19,13 @@ VERSION = 1
 
 # Fields that do not decide a result (memory against time), or are described by their content instead.
 _NOT_DESCRIBED = {"backbone", "corpus", "dev", "selection", "mini_batch_size", "gradient_checkpointing"}
-# What descriptions of this version always spell out. A field that recipes get later is described only where it is not
+# What descriptions of this version always spell out. A field that is added later is described only where it is not
 # at its default: old records keep their keys.
 _DESCRIBED = {
     "objective", "columns", "pooling", "head", "temperature", "learning_rate", "selector_learning_rate", "warmup",
     "weight_decay", "clip", "epochs", "steps", "batch_size", "max_length", "by_length", "window", "evaluate_every",
     "seed", "precision", "mlm_weight", "template", "other_template", "denoise", "groups", "views",
+    "blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "activation", "gate", "prior",
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ class Run:
             "version": VERSION,
             "kind": self.kind,
             "backbone": self.backbone.fingerprint,
-            "selection": self.recipe.selection.to_dict(),
+            "selection": _described(self.recipe.selection),
         }
         if self.kind == "cost":  # depends on no training: a selector costs the same behind a prompt
             return described | {"pooling": self.recipe.pooling}
@@ -89,9 +90,9 @@ class Run:
         return ", ".join([*parts, f"seed {self.recipe.seed}"])
 
 
-def _described(recipe: Recipe) -> dict[str, Any]:
-    defaults = {field.name: field.default for field in fields(recipe)}
-    values = recipe.to_dict()
+def _described(options: Recipe | SelectionConfig) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in fields(options)}
+    values = options.to_dict()
     return {
         name: value
         for name, value in values.items()

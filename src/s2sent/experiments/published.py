@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from s2sent.evaluation.report import Entry as Text
 from s2sent.evaluation.report import Grid
+from s2sent.training.recipes import read_toml
 
 
 @cache
 def _numbers() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))
+    return read_toml(Path(__file__).with_name("paper.toml"))
 
 
 def paper_grid(experiment: str, objective: str) -> Grid | None:
@@ -28,13 +28,13 @@ def paper_grid(experiment: str, objective: str) -> Grid | None:
     columns: list[str] = []
     rows: dict[str, list[Text]] = {row: [] for row in next(iter(groups.values()))}
     for backbone, numbers in groups.items():
+        columns += [f"{backbone} {column}" for column in table["columns"]]
         if backbone in cost:
             columns += [f"{backbone} Δ parameters", f"{backbone} Δ latency"]
-        columns += [f"{backbone} {column}" for column in table["columns"]]
         for row, entries in rows.items():
+            entries += [Text(f"{value:.2f}") for value in numbers[row]]
             if backbone in cost:
                 entries += [Text(f"{value:.2f} %") for value in cost[backbone][row]] or [Text("–")] * 2
-            entries += [Text(f"{value:.2f}") for value in numbers[row]]
     return Grid(
         tuple(columns), tuple((row, tuple(entries)) for row, entries in rows.items()), (table["caption"] + ".",)
     )

@@ -62,7 +62,7 @@ def write_report(tables: Sequence[Results], about: About, folder: Path) -> Path:
 
 def _section(tables: Sequence[Results], about: About, folder: Path) -> str:
     experiment = tables[0].experiment
-    where = f"in the paper: {experiment.paper}" if experiment.paper else "not in the paper"
+    where = f"in the paper: {experiment.where}" if experiment.where else "not in the paper"
     parts = [f"<section id='{experiment.name}'><h2>{escape(experiment.title)}</h2>"]
     parts.append(f"<p class='where'><code>{experiment.name}</code> · {escape(where)} · {_badge(about)}</p>")
     for results in tables:
@@ -155,13 +155,11 @@ def _facts(records: Sequence[dict[str, Any]], about: About) -> dict[str, str]:
         for name, value in found.items():
             said.setdefault(name, {})[value] = None
     facts = {name: "; ".join(values) for name, values in said.items()}
-    thin = [f"{task} every {number}th" for task, number in about.profile.every.items() if number > 1]
     scored = {task for record in records for task in record.get("samples", {})}
-    thin = [text for text in thin if text.rsplit(" every", 1)[0] in scored]
+    thin = [f"{task} 1 in {number}" for task, number in about.profile.every.items() if number > 1 and task in scored]
     if thin:
-        facts["Scored on"] = (
-            f"thinned data: {', '.join(thin)}; STS-B dev every {about.profile.dev_every}rd; others whole"
-        )
+        thin.append(f"STS-B dev 1 in {about.profile.dev_every}")
+        facts["Scored on"] = f"a part of the samples: {', '.join(thin)}; the others whole"
     hours = sum(record["seconds"]["total"] for record in {record["key"]: record for record in records}.values()) / 3600
     return facts | {"Time": f"{hours:.1f} hours for the finished runs"}
 
@@ -197,15 +195,17 @@ h1 { font-size: 1.7rem; line-height: 1.2 } h2 { margin: 2.5rem 0 0; font-size: 1
 h3 { margin: 1.4rem 0 .4rem; font-size: 1.05rem } h4 { margin: 0 0 .4rem; font-size: .9rem }
 .where, .below, dl { color: var(--soft); font-size: .87rem } .where { margin: .2rem 0 }
 .banner { padding: .7rem 1rem; border-left: 5px solid #c2410c; background: var(--paper) }
-.banner.paper { border-color: #15803d } .badge { border: 1px solid var(--line); border-radius: 9px; padding: 0 .5em }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }
+.banner.paper { border-color: #15803d } .badge { border: 1px solid var(--line); border-radius: 9px; padding: 0 .5em;
+  white-space: nowrap }
+.wide { overflow-x: auto }
+table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line) }
 thead th { vertical-align: bottom; white-space: normal; min-width: 3.6em; color: var(--soft); font-weight: 600 }
 th:first-child { text-align: left; position: sticky; left: 0; background: var(--page); font-weight: 500 }
 tbody tr:hover td { background: var(--paper) } td small { color: var(--soft) } u { text-underline-offset: 3px }
 .theirs { margin: .8rem 0; padding: .7rem 1rem; background: var(--paper); border: 1px dashed var(--line) }
 .theirs th:first-child { background: var(--paper) }
-pre { overflow-x: auto; padding: .7rem 1rem; background: var(--paper); font-size: .82rem }
+pre { white-space: pre-wrap; padding: .7rem 1rem; background: var(--paper); font-size: .82rem }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem } dd { margin: 0 }
 figure { margin: 1rem 0 } figure img { max-width: 100%; min-width: 540px }
 @media (max-width: 600px) { th:first-child { white-space: normal; min-width: 7.5em } dl { grid-template-columns: 1fr }

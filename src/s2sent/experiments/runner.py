@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from typing import Any
 from s2sent.errors import S2SentError
 from s2sent.experiments.perform import Places, failed, perform
 from s2sent.experiments.plan import Run
-from s2sent.experiments.store import Store
+from s2sent.experiments.store import Store, to_text
+from s2sent.training.checkpoint import DiskFullError
 from s2sent.training.log import Listener
 
 WAIT = 1.0
@@ -102,6 +102,9 @@ def do(
     """Do one claimed run and keep its record, or its error."""
     try:
         record = {"profile": profile, **perform(run, places, listener)}
+        to_text(record)  # a score that is not a number is a failed run
+    except DiskFullError:  # so will be the next one
+        raise
     except Exception as error:
         store.put_failure(run.key, {"profile": profile, **failed(run, error)})
         outcome.failed[run.key] = str(error) if isinstance(error, S2SentError) else f"{type(error).__name__}: {error}"
@@ -110,4 +113,3 @@ def do(
         store.put(run.key, record)
         outcome.done += 1
         watcher.done(run, record, left)
-    gc.collect()  # a model of this size should not wait for chance

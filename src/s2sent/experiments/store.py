@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from s2sent.errors import ConfigError, DataError
-from s2sent.training.checkpoint import sync
+from s2sent.training.checkpoint import DiskFullError, is_full, sync
 
 Record = dict[str, Any]
 
@@ -70,19 +70,27 @@ class Store:
     @contextmanager
     def claim(self, key: str) -> Iterator[bool]:
         """Claim a run: whether it is ours. Nobody else gets it until we are done or dead."""
-        handle = os.open(self._claims / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with locked(self._claims / key, wait=False) as ours:
+            if ours:
+                for folder in (self.folder, self.failures):  # what a killed predecessor left half-written
+                    for leftover in folder.glob(f".{key}.*.tmp"):
+                        leftover.unlink(missing_ok=True)
+            yield ours
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock that the kernel drops when its process ends: whether we got it, which with `wait` we always do."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            for folder in (self.folder, self.failures):  # what a killed predecessor left half-written
-                for leftover in folder.glob(f".{key}.*.tmp"):
-                    leftover.unlink(missing_ok=True)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
             yield True
-        finally:
-            os.close(handle)
+    finally:
+        os.close(handle)
 
 
 def _read(path: Path, key: str) -> Record | None:
@@ -110,8 +118,10 @@ def _write(path: Path, record: Mapping[str, Any]) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and is_full(error):
+            raise DiskFullError(f"The disk is full: {path} cannot be written. Make room and run again.") from error
         raise
     sync(path.parent)
 

@@ -123,7 +123,7 @@ def cells(results: Results, columns: Sequence[str]) -> dict[str, dict[str, Cell]
 
 
 def score_grid(results: Results) -> Grid:
-    """The table as people read it: cost, scores with their marks, and how far the weights spread."""
+    """The table as people read it: scores with their marks, cost, and how far the weights spread."""
     columns = [name for name in SHOWN if name in results.columns]
     table = cells(results, columns)
     costs = ["Δ parameters", "Δ latency"] if results.experiment.cost else []
@@ -132,8 +132,8 @@ def score_grid(results: Results) -> Grid:
         shown = [Text("…")] * len(columns)
         if row in table:
             shown = [_text(table[row][column], len(table) > 1) for column in columns]
-        rows.append((row, (*[_cost(results, row, name) for name in costs], *shown, *_weights(results, row))))
-    heads = (*costs, *columns, "share of the last block", "σ over blocks", "σ over features", "σ over sentences")
+        rows.append((row, (*shown, *[_cost(results, row, name) for name in costs], *_weights(results, row))))
+    heads = (*columns, *costs, "last block's share", "σ blocks", "σ features", "σ sentences")
     return Grid(heads, tuple(rows), _below(results, table))
 
 
@@ -150,8 +150,7 @@ def _cost(results: Results, row: str, name: str) -> Text:
     cost = results.cost[row]["cost"]
     if name == "Δ parameters":
         return Text(f"{100 * cost['added'] / cost['parameters']:.2f} %")
-    low, high = cost["latency_quartiles"]
-    return Text(f"{cost['latency']:+.1f} % ({low:+.1f}…{high:+.1f})")
+    return Text(f"{cost['latency']:+.1f} %")
 
 
 def _weights(results: Results, row: str) -> list[Text]:
@@ -179,13 +178,18 @@ def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[s
             f"{tested * LEVEL / 2:.1f}). *: also after Holm's correction."
         )
     said.append(
-        "STS: Spearman × 100. Weights over 256 sentences: 1D SS has a gate's weights, 2D SS shares that add up to 1."
+        "STS: Spearman × 100. The last block's weight (2D SS: shares that add up to 1; 1D SS: the gate), and the "
+        "standard deviation of the weights over blocks, features and sentences."
         if "STS-B" in results.columns
         else "Transfer: accuracy of linear probes."
     )
     if results.missing:
-        said.append(f"{results.missing} runs are missing.")
+        said.append(_missing(results))
     return (" ".join(said),)
+
+
+def _missing(results: Results) -> str:
+    return "1 run is missing." if results.missing == 1 else f"{results.missing} runs are missing."
 
 
 def scores_csv(tables: Sequence[Results]) -> str:
@@ -221,7 +225,7 @@ def gradient_grid(results: Results) -> Grid:
         shown = [Text(f"{fmean(one[n] for one in shares):.3f}") if shares else Text("…") for n in range(depth)]
         rows.append((row, tuple(shown)))
     below = "Norm of the gradient that the fusion itself sends to a block's output, largest block = 1; mean over seeds."
-    missing = (f"{results.missing} runs are missing.",) if results.missing else ()
+    missing = (_missing(results),) if results.missing else ()
     return Grid(tuple(f"block {n + 1}" for n in range(depth)), tuple(rows), (below, *missing))
 
 

@@ -275,14 +275,14 @@ def recipe_class(objective: Any) -> type[Recipe]:
     return RECIPES[objective]
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a recipe file into plain values."""
+def read_toml(path: Path, what: str = "a recipe") -> dict[str, Any]:
+    """Read a recipe, or another TOML file that an error calls `what`, into plain values."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}).") from error
     except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{path} is not a recipe: {error}.") from error
+        raise DataError(f"{path} is not {what}: {error}.") from error
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
