@@ -41,9 +41,10 @@ format: $(READY)  ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## what the selector costs: parameters, latency, memory; how fast training is
+bench: $(READY)  ## what the selector costs: parameters, latency, memory; how fast training and encoding are
 	$(BIN)/python -m benchmarks.cost
-	if [ -n "$$S2SENT_DATA" ]; then $(BIN)/python -m benchmarks.training && $(BIN)/python -m benchmarks.selector_step; fi
+	if [ -n "$$S2SENT_DATA" ]; then \
+		for what in training selector_step encoding; do $(BIN)/python -m benchmarks.$$what || exit 1; done; fi
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -14,12 +14,13 @@ from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
     from s2sent.model.build import build
+    from s2sent.model.export import export
     from s2sent.model.load import load
     from s2sent.model.pooling import SelectivePooling
     from s2sent.selection import SelectionConfig, Selector
 
 __version__ = "0.1.0"
-__all__ = ["SelectionConfig", "SelectivePooling", "Selector", "build", "load"]
+__all__ = ["SelectionConfig", "SelectivePooling", "Selector", "build", "export", "load"]
 
 __getattr__ = lazy(
     __name__,
@@ -28,6 +29,7 @@ __getattr__ = lazy(
         "SelectivePooling": "s2sent.model.pooling",
         "Selector": "s2sent.selection",
         "build": "s2sent.model.build",
+        "export": "s2sent.model.export",
         "load": "s2sent.model.load",
     },
 )

@@ -59,6 +59,19 @@ def test_encode_writes_the_vectors_of_the_model(run: Run, saved: Path, tmp_path:
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
+def test_encode_says_what_it_did_and_strictly_so(run: Run, saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"good\n\nalso good\n" + b"and long " * 200)
+    for arguments, expected in ((("--long", "mean"), 0), (("--strict", "--fresh"), 2)):
+        code, out, _ = run("encode", saved, tmp_path / "in.txt", tmp_path / "out.jsonl", *arguments)
+        assert code == expected
+        assert out.startswith("4 lines, 3 vectors of 32, 1 longer than the model takes, ")
+        assert "1 without a vector, listed in " in out
+        assert out.count("\n") == 1
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
+    code, _, err = run("encode", saved, tmp_path / "in.txt", tmp_path / "out.jsonl", "--workers", "9:3")
+    assert (code, "9:3 is not legal" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -66,8 +79,8 @@ def test_encode_writes_the_vectors_of_the_model(run: Run, saved: Path, tmp_path:
         (["inspect", "nowhere/at/all", "x"], "neither a folder nor a model"),
         (["inspect", "BACKBONE", "x"], "modules.json is missing"),
         (["encode", "MODEL", "none.txt", "out.npy"], "none.txt does not exist"),
-        (["encode", "MODEL", "none.txt", "out.xls"], "Legal: .npy"),
-        (["encode", "MODEL", "in.parquet", "in.parquet"], "is the input itself"),
+        (["encode", "MODEL", "none.txt", "out.xls"], "Legal: .parquet"),
+        (["encode", "MODEL", "in.parquet", "in.parquet"], "is among the inputs"),
     ],
 )
 def test_mistakes_are_one_line_without_a_traceback(

@@ -12,9 +12,9 @@ from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.evaluation import ProbeConfig, evaluate
 from s2sent.evaluation.cache import ResultCache, task_key
 from s2sent.evaluation.encoder import Encoder, Vectors, as_encoder
-from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
 from s2sent.evaluation.result import TaskResult
 from s2sent.evaluation.suite import Listener
+from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 from tiny_senteval import hashed, put, write_folder
 
 QUICK = ProbeConfig(kfold=2, tenacity=1, epoch_size=1, max_epoch=4)

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from experiments.tiny import Bench
+from s2sent.disk import DiskFullError
 from s2sent.experiments import runner
 from s2sent.experiments.plan import Run, unique
 from s2sent.experiments.progress import progress_of
 from s2sent.experiments.runner import Watcher, run_all
 from s2sent.experiments.store import Store
-from s2sent.training.checkpoint import DiskFullError
 from s2sent.training.log import Listener
 from training.runs import ended, start
 

@@ -17,9 +17,10 @@ import pytest
 from safetensors.torch import load_file
 
 import s2sent
+from s2sent.disk import DiskFullError
 from s2sent.errors import ConfigError, DataError
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
-from s2sent.training.checkpoint import Checkpoints, DiskFullError
+from s2sent.training.checkpoint import Checkpoints
 from training.runs import ended, make_lines, start
 
 

@@ -12,6 +12,7 @@ import s2sent
 from s2sent.cli.compare import compare
 from s2sent.cli.encode import encode
 from s2sent.cli.evaluate import evaluate
+from s2sent.cli.export import export
 from s2sent.cli.inspect import inspect
 from s2sent.cli.reproduce import reproduce
 from s2sent.cli.screen import errors
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, encode, evaluate, compare, inspect, reproduce):
+for verb in (train, encode, evaluate, compare, inspect, export, reproduce):
     app.command()(verb)
 
 

@@ -35,7 +35,7 @@ def open_model(path: str, device: str | None = None) -> SentenceTransformer:
     """Load a model for a command: its own bars and notes would only get in the way of ours."""
     from transformers.utils import logging
 
-    from s2sent.model.load import load
+    from s2sent.model.load import load_in_torch
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return load(path, device=device)
+    return load_in_torch(path, device=device)

@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -57,6 +57,10 @@ def read_lines(path: Path, column: str | None = None) -> Iterator[Line]:
         yield Line(row.number, row.texts[0] if row.texts else "", row.problem)
 
 
+Label = str | int
+"""What somebody calls a row: a key of their own."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of a text file, or a row of a table: its number, from 1, and its texts, or why it has none."""
@@ -64,35 +68,49 @@ class Row:
     number: int
     texts: tuple[str, ...]
     problem: str | None = None
+    label: Label | None = None
 
 
-def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
+def read_rows(
+    path: Path, columns: Sequence[str] | None = None, *, label: str | None = None, file: IO[bytes] | None = None
+) -> Iterator[Row]:
     """Read the texts of one column, or of several at once, row by row.
 
     Args:
         path: As of `read_texts`.
         columns: The columns; None is the one that has the text, as `read_texts` finds it.
+        label: A column with a text or a whole number that comes along as the row's label.
+        file: What to read instead of opening `path`, which then only names it and tells its format.
     """
     kind = format_of(path)
+    if file is not None:
+        yield from _read_file(path, file, kind, columns, label)
+        return
     if not path.is_file():
         raise DataError(f"{path} does not exist." if not path.exists() else f"{path} is not a file.")
+    with path.open("rb") as opened:
+        yield from _read_file(path, opened, kind, columns, label)
+
+
+def _read_file(
+    path: Path, file: IO[bytes], kind: str, columns: Sequence[str] | None, label: str | None
+) -> Iterator[Row]:
     if kind == ".parquet":
-        yield from _read_parquet(path, columns)
+        yield from _read_parquet(path, file, columns, label)
         return
     try:
-        with open_bytes(path) as file:
-            if b"\0" in file.read(4096):
-                raise DataError(f"{path} is not text: it has zero bytes. Save it as UTF-8.")
-        with open_bytes(path) as file:
-            match kind:
-                case ".txt":
-                    if columns is not None:
-                        raise DataError(f"{path} has a text a line and no columns, but {', '.join(columns)} was given.")
-                    yield from (Row(number, (text,), _bytes_problem(text)) for number, text in _text_lines(file))
-                case ".jsonl":
-                    yield from _read_jsonl(path, file, columns)
-                case _:
-                    yield from _read_csv(path, file, columns, delimiter="\t" if kind == ".tsv" else ",")
+        content = _uncompressed(path, file)
+        if _is_binary(content.peek(4096)[:4096]):
+            raise DataError(f"{path} is not text: it has zero bytes. Save it as UTF-8.")
+        match kind:
+            case ".txt":
+                if named := [*(columns or ()), *([label] if label else ())]:
+                    raise DataError(f"{path} has a text a line and no columns, but {', '.join(named)} was given.")
+                yield from (Row(number, (text,), _bytes_problem(text)) for number, text in _text_lines(content))
+            case ".jsonl":
+                yield from _read_jsonl(path, content, columns, label)
+            case _:
+                yield from _read_csv(path, content, columns, label, delimiter="\t" if kind == ".tsv" else ",")
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read to its end ({error}): it is damaged or cut short.") from error
 
@@ -108,13 +126,13 @@ def format_of(path: Path) -> str:
     return kind
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file to read, uncompressed on the way if its ending says so."""
+def _uncompressed(path: Path, file: IO[bytes]) -> io.BufferedReader:
+    """Read through the compression that the path's ending tells of."""
     if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
+        return io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=file)))
     if path.suffix == ".zst":
-        return cast(IO[bytes], io.BufferedReader(pa.input_stream(str(path), compression="zstd")))
-    return path.open("rb")
+        return io.BufferedReader(pa.input_stream(file, compression="zstd"))
+    return file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, file))
 
 
 def _text_lines(file: IO[bytes]) -> Iterator[tuple[int, str]]:
@@ -131,11 +149,17 @@ def _as_text(file: IO[bytes]) -> io.TextIOWrapper:
     return io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="\n")
 
 
+def _is_binary(start: bytes) -> bool:
+    """Whether a file's first bytes are no text at all: a stray zero byte is one bad line, but one in ten is UTF-16."""
+    lost = sum("\udc80" <= c <= "\udcff" for c in start.decode("utf-8", "surrogateescape"))
+    return 0 in start and (start.count(0) + lost) * 10 > len(start)
+
+
 def _bytes_problem(text: str) -> str | None:
     return None if text.isascii() or not any("\udc80" <= c <= "\udcff" for c in text) else "is not valid UTF-8"
 
 
-def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None) -> Iterator[Row]:
+def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
     for number, raw in _text_lines(file):
         if problem := _bytes_problem(raw):
             yield Row(number, (), problem)
@@ -151,53 +175,67 @@ def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None) -> I
             elif number == 1:
                 for column in columns:
                     _choose_column(path, list(row), column)
-            yield _row_of(number, [row.get(column) for column in columns], columns)
+            yield _row_of(number, [row.get(column) for column in columns], columns, row, label)
         else:
-            yield _row_of(number, [row], None)
+            yield _row_of(number, [row], None, {}, label)
 
 
-def _read_csv(path: Path, file: IO[bytes], columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
+def _read_csv(
+    path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None, delimiter: str
+) -> Iterator[Row]:
     # Tab-separated text is not quoted: a quotation mark there is a quotation mark. In csv a quote that is never closed
     # would swallow the rest of the file, so it is an error.
     quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
     rows = csv.reader(_as_text(file), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         header = next(rows, None)
         if not header:
             raise DataError(f"{path} is empty: the first line must name the columns.")
         places = [header.index(_choose_column(path, header, column)) for column in columns or (None,)]
+        key = None if label is None else header.index(_choose_column(path, header, label))
         for row in rows:
             if not row:
                 yield Row(rows.line_num, (), "is empty")
                 continue
             texts = tuple(row[place] if len(row) > place else "" for place in places)
+            name = row[key] if key is not None and len(row) > key else None
             problem = None if len(row) == len(header) else f"has {len(row)} columns instead of {len(header)}"
-            yield Row(rows.line_num, texts, problem or next(filter(None, map(_bytes_problem, texts)), None))
+            problem = problem or next(filter(None, map(_bytes_problem, (*texts, name or ""))), None)
+            yield Row(rows.line_num, texts, problem, name)
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}). Mend its quotes.") from error
 
 
-def _read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
     number = 0
     try:
-        table = pq.ParquetFile(path)
+        table = pq.ParquetFile(file)
         chosen = [_choose_column(path, table.schema_arrow.names, column) for column in columns or (None,)]
-        for batch in table.iter_batches(columns=chosen, batch_size=8192):
-            for values in zip(*(batch.column(name).to_pylist() for name in chosen), strict=True):
+        wanted = chosen if label is None else [*chosen, _choose_column(path, table.schema_arrow.names, label)]
+        for batch in table.iter_batches(columns=list(dict.fromkeys(wanted)), batch_size=8192):
+            for values in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
                 number += 1
-                yield _row_of(number, values, chosen)
+                yield _row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label)
     except (pa.ArrowException, OSError) as error:
         where = f" beyond row {number}" if number else ""
         raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
 
 
-def _row_of(number: int, values: Sequence[Any], columns: Sequence[str] | None) -> Row:
+def _row_of(
+    number: int, values: Sequence[Any], columns: Sequence[str] | None, row: Mapping[Any, Any], label: str | None
+) -> Row:
+    """A row of a table whose values can be anything: a row without a text, or without its label, has a problem."""
+    name = row.get(label) if label is not None else None
+    if label is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
+        missing = f"has no {label!r}"
+        return Row(number, (), missing if name is None else f"has a {type(name).__name__} in {label!r}, not a label")
     for place, value in enumerate(values):
+        where = f" in {columns[place]!r}" if columns else ""
         if not isinstance(value, str):
-            where = f" in {columns[place]!r}" if columns else ""
             what = f"has no text{where}" if value is None else f"has a {type(value).__name__}{where}, not text"
-            return Row(number, (), what)
-    return Row(number, tuple(values))
+            return Row(number, (), what, name)
+    return Row(number, tuple(values), None, name)
 
 
 def _choose_column(path: Path, columns: list[str], column: str | None) -> str:

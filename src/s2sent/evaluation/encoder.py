@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sent.errors import DataError, ModelError, S2SentError
-from s2sent.evaluation.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.exported import OnnxEncoder, is_export
+from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -37,7 +38,7 @@ class Encoder:
 
 
 def as_encoder(model: Any, name: str | None = None) -> Encoder:
-    """An encoder from a model folder, a hub id, a SentenceTransformer, or any callable ``list[str] -> array``.
+    """An encoder from a model folder, a hub id, a model in memory, or any callable ``list[str] -> array``.
 
     A folder is loaded only when the first sentence has to be encoded, so scores that are cached cost no loading.
 
@@ -48,6 +49,8 @@ def as_encoder(model: Any, name: str | None = None) -> Encoder:
         return model
     if isinstance(model, str | Path):
         return _from_path(str(model), name)
+    if isinstance(model, OnnxEncoder):
+        return Encoder(name or model.folder.resolve().name, _host_encode(model), model.fingerprint)
     if callable(getattr(model, "encode", None)) and hasattr(model, "state_dict"):
         title = str(
             name or getattr(getattr(model, "model_card_data", None), "model_name", None) or type(model).__name__
@@ -80,14 +83,17 @@ def _from_path(path: str, name: str | None) -> Encoder:
     return Encoder(name or path, _host_encode(model), fingerprint_model(model))
 
 
-def load_model(path: str) -> "SentenceTransformer":
+def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
     """Load a folder or hub id with this package's own loader, which refuses foreign code.
 
-    A bare backbone, without a pooling of its own, pools the mean of its last block.
+    A bare backbone, without a pooling of its own, pools the mean of its last block. An exported model runs as it is.
 
     Raises:
         ModelError: it cannot be loaded; the message says why.
     """
+    if is_export(Path(path).expanduser()):
+        return OnnxEncoder(Path(path).expanduser())
+
     from transformers.utils import logging
 
     from s2sent.model.load import open_encoder  # slow to import, and not needed for scores that are cached

@@ -35,7 +35,7 @@ class BackboneInput:
 @cache
 def backbone_input(given: str) -> BackboneInput:
     """Look at a backbone: a folder, a name on the hub, or `embedded` for the one of the demo extra."""
-    from s2sent.evaluation.fingerprint import fingerprint_folder
+    from s2sent.model.fingerprint import fingerprint_folder
     from s2sent.model.folder import is_sentence_model, locate
 
     folder = locate(_embedded() if given == "embedded" else given)

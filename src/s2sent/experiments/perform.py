@@ -141,12 +141,12 @@ def _trained(
     run: Run, output: Path, work: Path, device: str | None, listener: Listener
 ) -> tuple[SentenceTransformer, float]:
     """The trained model and the seconds it took; one that is in its place already is opened instead."""
-    from s2sent.model.load import load
+    from s2sent.model.load import load_in_torch
     from s2sent.training.run import train
 
     facts = output / "training" / "seconds.json"
     if (output / "modules.json").exists() and facts.exists():
-        return load(output, device=device), json.loads(facts.read_text(encoding="utf-8"))
+        return load_in_torch(output, device=device), json.loads(facts.read_text(encoding="utf-8"))
     dev = work / "dev.csv"
     _write_dev(dev, run.evaluation.read_dev())
     recipe = replace(run.recipe, dev=str(dev))

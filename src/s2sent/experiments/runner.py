@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from s2sent.disk import DiskFullError
 from s2sent.errors import S2SentError
 from s2sent.experiments.perform import Places, failed, perform
 from s2sent.experiments.plan import Run
 from s2sent.experiments.store import Store, to_text
-from s2sent.training.checkpoint import DiskFullError
 from s2sent.training.log import Listener
 
 WAIT = 1.0

@@ -10,14 +10,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from s2sent.disk import whole_file
 from s2sent.errors import ConfigError, DataError
-from s2sent.training.checkpoint import DiskFullError, is_full, sync
 
 Record = dict[str, Any]
 
@@ -73,7 +72,7 @@ class Store:
         with locked(self._claims / key, wait=False) as ours:
             if ours:
                 for folder in (self.folder, self.failures):  # what a killed predecessor left half-written
-                    for leftover in folder.glob(f".{key}.*.tmp"):
+                    for leftover in folder.glob(f".{key}.json.*.writing"):
                         leftover.unlink(missing_ok=True)
             yield ours
 
@@ -108,22 +107,10 @@ def _read(path: Path, key: str) -> Record | None:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write beside the place, force to the disk, rename: a reader never meets half a file, nor does a power cut."""
+    """Write it whole: a reader never meets half a file, nor does a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(to_text(record))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and is_full(error):
-            raise DiskFullError(f"The disk is full: {path} cannot be written. Make room and run again.") from error
-        raise
-    sync(path.parent)
+    with whole_file(path) as file:
+        file.write(to_text(record).encode())
 
 
 def to_text(record: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ _VOCABULARIES = (
     "sentencepiece.bpe.model",
 )
 _NAMES_CODE = ("activation_function", "activation_fn", "tokenizer_class")  # what host modules import by name
-_WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md"]  # of a hub repository: no code, no pickles
+# Of a hub repository: no code, no pickles, and of graphs only an export's own.
+_WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
 
 
 def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:

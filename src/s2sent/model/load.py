@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from s2sent.errors import ModelError
+from s2sent.errors import ConfigError, ModelError
+from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.folder import check_backbone, check_sentence_model, is_sentence_model, locate
 
 if TYPE_CHECKING:
@@ -22,19 +23,40 @@ def load(
     device: str | None = None,
     hub: dict[str, Any] | None = None,
     model_kwargs: dict[str, Any] | None = None,
-) -> SentenceTransformer:
-    """Load a model that `model.save` wrote, or any other plain sentence-transformers model.
+    threads: int | None = None,
+) -> SentenceTransformer | OnnxEncoder:
+    """Load a model that `model.save` wrote, one that `s2sent.export` wrote, or any plain sentence-transformers model.
 
     A folder is refused, with the file and the reason, if it names a class outside sentence-transformers and this
     package, brings code of its own, has weights that are not safetensors, or is missing or cut short.
+    An exported folder is opened without torch.
 
     Args:
         model: A folder, or a name on the hub.
         device: Where to run; by default the best there is.
         hub: `token`, `revision`, `cache_folder`, `local_files_only` for a model from the hub.
         model_kwargs: Passed on to the backbone's `from_pretrained`: `dtype`, `attn_implementation`, …
+        threads: Of an exported model: how many threads may run; by default one for each core.
     """
     folder = locate(model, hub)
+    if is_export(folder):
+        if model_kwargs or device not in (None, "cpu"):
+            raise ConfigError(f"{folder} is an exported model: it runs on the CPU, and takes no model_kwargs.")
+        return OnnxEncoder(folder, threads=threads)
+    if threads is not None:
+        raise ConfigError("threads is for exported models; for one in torch, call torch.set_num_threads.")
+    return load_in_torch(folder, device=device, model_kwargs=model_kwargs)
+
+
+def load_in_torch(
+    model: str | Path,
+    *,
+    device: str | None = None,
+    hub: dict[str, Any] | None = None,
+    model_kwargs: dict[str, Any] | None = None,
+) -> SentenceTransformer:
+    """Load a model as `load` does, for somebody who needs more of it than its vectors."""
+    folder = _not_exported(locate(model, hub))
     check_sentence_model(folder)
     return _load_checked(folder, device, model_kwargs)
 
@@ -47,7 +69,7 @@ def open_encoder(
     model_kwargs: dict[str, Any] | None = None,
 ) -> SentenceTransformer:
     """Load a sentence model as `load` does, or a bare Transformer, which then pools the mean of its last block."""
-    folder = locate(model, hub)
+    folder = _not_exported(locate(model, hub))
     if is_sentence_model(folder):
         check_sentence_model(folder)
         return _load_checked(folder, device, model_kwargs)
@@ -60,6 +82,14 @@ def open_encoder(
     with whole_encoder(folder):
         encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs=model_kwargs)
     return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+
+
+def _not_exported(folder: Path) -> Path:
+    if is_export(folder):
+        raise ModelError(
+            f"{folder} is an exported model, of which there is only its graph. Give the model it was made from."
+        )
+    return folder
 
 
 def _load_checked(folder: Path, device: str | None, model_kwargs: dict[str, Any] | None) -> SentenceTransformer:

@@ -6,9 +6,7 @@ Random states are not in it, for there are none to keep: every step seeds itself
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,17 +19,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from s2sent.errors import DataError, S2SentError
+from s2sent.disk import sync, unwritable
+from s2sent.errors import DataError
 from s2sent.model.folder import check_safetensors
 from s2sent.training.batches import Position
 
 _STATE, _WEIGHTS, _OPTIMIZER = "state.json", "weights.safetensors", "optimizer.safetensors"
 KEEP = 2
 """How many checkpoints stay: the newest, and one more should a disk lose the newest."""
-
-
-class DiskFullError(S2SentError):
-    """There is no room for a checkpoint. The last one is still good."""
 
 
 @dataclass
@@ -177,24 +172,10 @@ def whole_folder(target: Path) -> Iterator[Path]:
         sync(target.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(writing, ignore_errors=True)
-        if is_full(error):
-            raise DiskFullError(
-                f"The disk is full: {target} could not be written. What was saved before is intact. Make room and run "
-                "the same command again: it goes on from there."
-            ) from error
-        raise DataError(f"{target} could not be written ({error}).") from error
+        raise unwritable(target, error) from error
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk itself."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def weights_of(loss: nn.Module) -> dict[str, Tensor]:
@@ -217,9 +198,3 @@ def load_weights(loss: nn.Module, path: Path) -> None:
         raise DataError(f"{path} has weights the model does not have ({missing[0]}, …). It is of another recipe.")
     for name, tensor in saved.items():
         current[name].copy_(tensor)
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether an error means that the disk, or the user's part of it, is full."""
-    codes = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in codes or "No space left" in str(error) or "os error 28" in str(error)

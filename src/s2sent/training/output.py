@@ -8,8 +8,9 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 from transformers.utils import logging
 
+from s2sent.disk import sync
 from s2sent.errors import ConfigError
-from s2sent.training.checkpoint import Checkpoint, sync, whole_folder
+from s2sent.training.checkpoint import Checkpoint, whole_folder
 from s2sent.training.recipes import Recipe
 
 _OWN = ("recipe.toml", "training", "checkpoints", ".checkpoints-removed")

@@ -17,11 +17,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from s2sent.data.corpus import Corpus, Survey
+from s2sent.disk import DiskFullError, is_full
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.tokens import token_ids
 from s2sent.training.batches import Batch, Batches, Position
 from s2sent.training.card import model_card
-from s2sent.training.checkpoint import Checkpoint, Checkpoints, DiskFullError, Progress, is_full
+from s2sent.training.checkpoint import Checkpoint, Checkpoints, Progress
 from s2sent.training.log import Listener, Log
 from s2sent.training.objectives import ContrastiveLoss
 from s2sent.training.output import check_output, clear_output, save_model

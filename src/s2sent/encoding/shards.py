@@ -1,0 +1,250 @@
+"""The working folder of an encoding: finished shards, each whole or not there, and what they were made with.
+
+`OUTPUT.parts/` has `state.json` and a file `GROUP-WINDOW.arrow` for every window that is done. Any process may make a
+shard, on any machine that sees the folder; which ones are missing is read off the folder alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+
+from s2sent.disk import unwritable, whole_file
+from s2sent.encoding.sources import Problem, Window
+from s2sent.encoding.vectors import Packed
+from s2sent.errors import ConfigError, DataError
+
+VERSION = 1
+_META = b"s2sent"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What is known of a finished window: see `Window`; `long` texts were more than the model takes."""
+
+    group: int
+    number: int
+    rows: int
+    checksum: int
+    last: bool
+    share: float
+    vectors: int
+    long: int
+    problems: tuple[Problem, ...]
+
+    def check(self, window: Window) -> None:
+        """Raise unless a window that is read again is the one that this shard was made of."""
+        if (window.rows, window.checksum, window.last) != (self.rows, self.checksum, self.last):
+            lines = window.lines or [(problem.file, problem.line) for problem in window.problems]
+            where = f"{lines[0][0]} from line {lines[0][1]} on" if lines else "the input's end"
+            raise ConfigError(
+                f"The input has changed since it was encoded in part: {where}. Give the input as it was, begin anew "
+                "with --fresh, or choose another output."
+            )
+
+
+class Shards:
+    """The working folder beside an output."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folder = output.with_name(f"{output.name}.parts")
+
+    def path(self, group: int, number: int) -> Path:
+        """Where a shard is."""
+        return self.folder / f"{group:05d}-{number:07d}.arrow"
+
+    def commit(
+        self, window: Window, packed: Packed, kept: list[int], problems: list[Problem], long: int, with_text: bool
+    ) -> Shard:
+        """Write a window's vectors, and wait until they are on the disk.
+
+        Args:
+            window: The window.
+            packed: The vectors of all its texts.
+            kept: The indices of the texts whose vectors are good.
+            problems: What is wrong with all other rows, by row.
+            long: How many texts were too long.
+            with_text: Whether the texts are kept, too.
+        """
+        values = np.ascontiguousarray(packed.values[kept])
+        flat = pa.array(values.reshape(-1))
+        columns: dict[str, Any] = {"row": pa.array([window.places[index] for index in kept], pa.int32())}
+        if window.labels:
+            columns["id"] = _label_array([window.labels[index] for index in kept])
+        if with_text:
+            columns["text"] = pa.array([window.texts[index] for index in kept], pa.string())
+        columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+        if packed.scale is not None:
+            columns["scale"] = pa.array(packed.scale[kept])
+        shard = Shard(
+            group=window.group,
+            number=window.number,
+            rows=window.rows,
+            checksum=window.checksum,
+            last=window.last,
+            share=window.share,
+            vectors=len(kept),
+            long=long,
+            problems=tuple(problems),
+        )
+        table = pa.table(columns).replace_schema_metadata({_META: json.dumps(asdict(shard))})
+        with whole_file(self.path(window.group, window.number)) as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        return shard
+
+    def read(self, path: Path) -> tuple[Shard, pa.Table]:
+        """Read a shard; its vectors stay on the disk until they are used."""
+        with pa.memory_map(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all()
+        fields = json.loads(table.schema.metadata[_META])
+        return Shard(**{**fields, "problems": tuple(Problem(**each) for each in fields["problems"])}), table
+
+    def done(self) -> dict[tuple[int, int], Shard]:
+        """Return the finished shards by group and number. A damaged one counts as missing and is removed."""
+        found = {}
+        for path in sorted(self.folder.glob("*.arrow")):
+            try:
+                shard, _ = self.read(path)
+            except (pa.ArrowException, OSError, ValueError, TypeError, LookupError):
+                path.unlink()
+            else:
+                found[shard.group, shard.number] = replace(shard, problems=())  # there may be millions
+        return found
+
+    def tables(self) -> Iterator[tuple[Shard, pa.Table]]:
+        """Read all shards in order."""
+        for path in sorted(self.folder.glob("*.arrow")):
+            yield self.read(path)
+
+    def remove(self) -> None:
+        """Remove the folder. Renamed first: a folder that has lost half its shards must never be found."""
+        gone = self.folder.with_name(f".{self.folder.name}.done")
+        shutil.rmtree(gone, ignore_errors=True)
+        if self.folder.exists():
+            self.folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def missing(done: Mapping[tuple[int, int], Shard], groups: int) -> str | None:
+    """Say which shard is not there though others or the end of the input say that it must be; None if all are."""
+    for group in range(groups):
+        number = 0
+        while (shard := done.get((group, number))) is not None and not shard.last:
+            number += 1
+        if shard is None:
+            return f"shard {number} of group {group}"
+    return None
+
+
+class State:
+    """`state.json`: what decides the vectors, so that two kinds are never mixed in one output; and the folder's lock.
+
+    Args:
+        shards: The working folder.
+        identity: All that decides the vectors. Only what JSON can hold.
+        fresh: Throw away what an earlier run left, and write over a finished output.
+
+    Raises:
+        ConfigError: the output is finished, or another process is at work on it, or it was begun with another
+            identity.
+    """
+
+    def __init__(self, shards: Shards, identity: Mapping[str, Any], *, fresh: bool) -> None:
+        self.path = shards.folder / "state.json"
+        identity = json.loads(json.dumps(identity))
+        try:
+            shards.output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(shards.output, error) from error
+        if fresh and shards.folder.exists():
+            with self._locked(shards.folder):  # not under the hands of a running process
+                shards.remove()
+        begun = self._read()
+        if shards.output.exists() and not fresh and (begun is None or not (begun["overwrite"] or begun["complete"])):
+            raise ConfigError(
+                f"{shards.output} exists already. Choose another output, or encode anew and write over it with --fresh."
+            )
+        try:
+            shards.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise unwritable(shards.output, error) from error
+        self._lock = self._locked(shards.folder)
+        self.content = begun or {"identity": identity, "overwrite": fresh, "complete": False}
+        if changed := _differences(self.content["identity"], identity):
+            self._lock.close()
+            raise ConfigError(
+                f"{shards.output} was begun with other settings ({'; '.join(changed)}). Give the same again to go on, "
+                "begin anew with --fresh, or choose another output."
+            )
+        for cut_short in shards.folder.glob(".*.writing"):
+            cut_short.unlink()
+        self._write()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all shards are there."""
+        return bool(self.content["complete"])
+
+    def completed(self) -> None:
+        """Note that all shards are there: from now on the output may appear at any instant."""
+        self.content["complete"] = True
+        self._write()
+
+    def close(self) -> None:
+        """Let others at the folder."""
+        self._lock.close()
+
+    def _write(self) -> None:
+        with whole_file(self.path) as file:
+            file.write(json.dumps({"version": VERSION, **self.content}, indent=1).encode())
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            content = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path} cannot be read ({error}). Begin anew with --fresh.") from error
+        if content.pop("version", None) != VERSION:
+            raise ConfigError(f"{self.path} is of another version of s2sent. Begin anew with --fresh.")
+        return dict(content)
+
+    @staticmethod
+    def _locked(folder: Path) -> IO[bytes]:
+        try:
+            file = (folder / "lock").open("wb")
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise ConfigError(
+                f"Another process is at work in {folder}. Wait for it, or choose another output."
+            ) from error
+        return file
+
+
+def _label_array(labels: list[Any]) -> pa.Array:
+    """Whole numbers as such, unless there is a text among them."""
+    if all(isinstance(label, int) for label in labels):
+        try:
+            return pa.array(labels, pa.int64())
+        except (OverflowError, pa.ArrowInvalid):
+            pass
+    return pa.array([str(label) for label in labels], pa.string())
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    short = [key for key in changed if len(f"{before.get(key)}{now.get(key)}") < 60]
+    return [f"{key}: {before.get(key)} then, {now.get(key)} now" if key in short else f"other {key}" for key in changed]

@@ -1,0 +1,258 @@
+"""An exported model: a folder that runs with onnxruntime and tokenizers alone. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sent.errors import ConfigError, DataError, ModelError
+from s2sent.model.fingerprint import fingerprint_folder
+from s2sent.model.framing import Framing
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CONFIG, GRAPH, TOKENIZER = "s2sent_export.json", "model.onnx", "tokenizer.json"
+FORMAT = 1
+"""Raised when an older version of this package could no longer run what a newer one writes."""
+
+_SHORT = 8
+"""Tokens up to which a text is suspected of having nothing but special ones."""
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """What the graph and the tokenizer do not say.
+
+    Attributes:
+        framing: What stands around a text's own tokens, and how a text is prepared.
+        dimension: Features of a vector.
+        padding: The token id that fills up a batch.
+        precision: `fp32` or `int8`.
+        normalizes: Whether the graph itself gives every vector length 1.
+        needs_text: Whether a text without any token of its own is refused.
+        special: Token ids that are no text.
+        prompts: Texts that can be put before every text, by name.
+        prepared: How many of the tokenizer's normalizers do what `framing` does already: they are for others who run
+            this folder.
+        files: The size of each file, by which one that was cut short is found.
+    """
+
+    framing: Framing
+    dimension: int
+    padding: int
+    precision: str = "fp32"
+    normalizes: bool = False
+    needs_text: bool = False
+    special: tuple[int, ...] = ()
+    prompts: dict[str, str] = field(default_factory=dict)
+    prepared: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a json file."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, folder: Path) -> ExportConfig:
+        """Read and check the config of an exported folder, and that all of its files are there and whole."""
+        path = folder / CONFIG
+        try:
+            values = json.loads(path.read_bytes())
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read ({error.strerror}): the export is not whole.") from error
+        except ValueError as error:
+            raise ModelError(f"{path} is damaged: {error}. Export the model again.") from error
+        version = values.pop("format", None) if isinstance(values, dict) else None
+        if not isinstance(version, int) or version > FORMAT:
+            raise ModelError(
+                f"{path} has format {version!r}, and this version of s2sent reads up to {FORMAT}. Upgrade s2sent, or "
+                "export the model with this version."
+            )
+        try:
+            framing = dict(values.pop("framing"))
+            framing |= {name: tuple(framing[name]) for name in ("prefix", "suffix")}
+            config = cls(framing=Framing(**framing), **{**values, "special": tuple(values["special"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path} is damaged: {error}. Export the model again.") from error
+        for name, size in config.files.items():
+            file = folder / name
+            if not file.is_file():
+                raise ModelError(f"{file} is missing: the export is not whole. Copy or export it again.")
+            if file.stat().st_size != size:
+                raise ModelError(
+                    f"{file} is damaged: it has {file.stat().st_size} bytes, and {CONFIG} says {size}. Copy or export "
+                    "it again."
+                )
+        return config
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder is an exported model's."""
+    return (folder / CONFIG).is_file()
+
+
+class OnnxEncoder:
+    """An exported model, ready to encode. `s2sent.load` makes one from a folder that `s2sent.export` wrote.
+
+    Args:
+        folder: The exported folder.
+        threads: How many threads onnxruntime may use; by default one for each core.
+
+    Example:
+        >>> encoder = OnnxEncoder("out/onnx")                        # doctest: +SKIP
+        >>> encoder.encode(["A sentence.", "Another."]).shape        # doctest: +SKIP
+        (2, 384)
+    """
+
+    def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ConfigError(f"threads={threads} is not legal: it is a whole number of at least 1.")
+        self.folder = Path(folder)
+        self.config = ExportConfig.read(self.folder)
+        self.framing = self.config.framing
+        self.dimension = self.config.dimension
+        self.normalizes = self.config.normalizes
+        self.max_tokens = self.framing.max_tokens
+        self.room = self.framing.room
+        self._special = frozenset(self.config.special)
+        self._tokenizer = self.framing.tokenizer(_read_tokenizer(self.folder / TOKENIZER, self.config.prepared))
+        self._session = _open_session(self.folder / GRAPH, threads)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes whenever the vectors may."""
+        return fingerprint_folder(self.folder)
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return each text's content tokens: no special tokens, not truncated."""
+        return self.framing.tokenize(self._tokenizer, texts)
+
+    def frame(self, tokens: list[int]) -> list[int]:
+        """Return one sequence as the model sees it: special tokens or template around at most `room` content tokens."""
+        return self.framing.frame(tokens)
+
+    def embed(self, sequences: Sequence[Sequence[int]]) -> Vectors:
+        """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension).
+
+        Raises:
+            DataError: there is a sequence without text.
+        """
+        self._check_text(sequences)
+        ids = np.full((len(sequences), max(map(len, sequences))), self.config.padding, dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row, sequence in enumerate(sequences):
+            ids[row, : len(sequence)] = sequence
+            mask[row, : len(sequence)] = 1
+        vectors: Vectors = self._session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+        return vectors
+
+    def encode(
+        self,
+        inputs: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        *,
+        convert_to_numpy: bool = True,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> Vectors:
+        """Encode texts as sentence-transformers' `encode` does: a row (dimension,) each, or that of a single text.
+
+        Args:
+            inputs: Texts, or one text.
+            prompt_name: The name of one of the model's prompts to put before every text.
+            prompt: The prompt itself.
+            batch_size: How many texts go through the model at once; they are sorted by length first.
+            show_progress_bar: Whether to show a bar.
+            convert_to_numpy: Only True is possible: there is no torch here.
+            normalize_embeddings: Whether to give every vector length 1.
+            truncate_dim: Keep the first so many features.
+
+        Raises:
+            DataError: an input is not text, or has none.
+        """
+        if not convert_to_numpy:
+            raise ConfigError("An exported model gives numpy arrays: convert_to_numpy cannot be False.")
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        for number, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise DataError(f"Input {number} of {len(texts)} is no text but a {type(text).__name__}: {text!r}.")
+        framing = self._with_prompt(prompt_name, prompt)
+        sequences = [framing.frame(tokens) for tokens in framing.tokenize(self._tokenizer, texts)]
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        # Longest first: what does not fit into memory shows at once.
+        order = sorted(range(len(texts)), key=lambda row: -len(sequences[row]))
+        batches: Any = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        if show_progress_bar:
+            from rich.progress import track
+
+            batches = track(batches, description="Batches")
+        for rows in batches:
+            vectors[rows] = self.embed([sequences[row] for row in rows])
+        vectors = vectors[:, :truncate_dim]
+        if normalize_embeddings:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors[0] if isinstance(inputs, str) else vectors
+
+    def _with_prompt(self, name: str | None, prompt: str | None) -> Framing:
+        if prompt is not None:
+            return replace(self.framing, prompt=prompt)
+        if name is None:
+            return self.framing
+        if name not in self.config.prompts:
+            known = ", ".join(map(repr, self.config.prompts)) or "none"
+            raise ConfigError(f"This model has no prompt named {name!r}. It has: {known}.")
+        return replace(self.framing, prompt=self.config.prompts[name])
+
+    def _check_text(self, sequences: Sequence[Sequence[int]]) -> None:
+        around = len(self.framing.prefix) + len(self.framing.suffix)
+        for number, sequence in enumerate(sequences, start=1):
+            content = len(sequence) - around
+            if content > _SHORT or (sequence and not self.config.needs_text):
+                continue
+            start = len(self.framing.prefix)
+            if self._special.issuperset(sequence[start : start + content]):
+                raise DataError(
+                    f"A sentence (number {number} in a batch of {len(sequences)}) has no text, only special tokens, "
+                    "and nothing to select from. Leave empty sentences out."
+                )
+
+
+def _read_tokenizer(path: Path, prepared: int) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    values = json.loads(path.read_bytes())
+    if prepared:  # the framing does it, and it knows that a text may hold added tokens
+        rest = values["normalizer"]["normalizers"][prepared:]
+        values["normalizer"] = rest[0] if rest else None
+    return Tokenizer.from_str(json.dumps(values))
+
+
+def _open_session(path: Path, threads: int | None) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ConfigError(
+            "An exported model runs in onnxruntime, which is not installed: pip install 's2sent[onnx]'."
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # its warnings are about its own optimisations
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a type of its own for each way in which a graph can be wrong
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{path} cannot be run: {reason}. Copy or export it again.") from error

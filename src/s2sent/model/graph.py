@@ -1,0 +1,214 @@
+"""A model as one ONNX graph, from token ids to the sentence vector, made for onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from s2sent.errors import ConfigError, ModelError
+from s2sent.model.pooling import SelectivePooling
+
+INPUTS = ("input_ids", "attention_mask")
+OUTPUT = "sentence_embedding"
+_ATTENTION = "s2sent_onnxruntime"
+_ONE_FILE = 1 << 30
+"""Bytes of weights up to which the graph carries them itself. A protobuf ends at 2 GB."""
+
+
+class Pipeline(nn.Module):
+    """What a model does with a padded batch: the backbone, and every module behind it."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        encoder: Any = model[0]
+        self.backbone = encoder.auto_model
+        self.behind = nn.ModuleList(list(model)[1:])
+        self.truncate_dim = model.truncate_dim
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the sentence vectors (b, d) of tokens (b, l)."""
+        out = self.backbone(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, return_dict=True
+        )
+        features: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_embeddings": out[0],
+            "all_layer_embeddings": out.hidden_states,
+        }
+        for module in self.behind:
+            if isinstance(module, SelectivePooling):
+                features[OUTPUT] = module.select(features).embedding
+            else:
+                features = module(features)
+        vectors: Tensor = features[OUTPUT]
+        return vectors[:, : self.truncate_dim]
+
+
+def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: Tensor, path: Path) -> None:
+    """Write a model's graph.
+
+    Args:
+        model: The model, on the CPU and in fp32.
+        input_ids: An example (b, l) of at least two rows and two tokens. Both sizes stay open in the graph.
+        attention_mask: Its mask.
+        path: The file. A very large model's weights are put beside it.
+
+    Raises:
+        ConfigError: what exporting needs is not installed.
+        ModelError: the model has something that cannot be exported.
+    """
+    pipeline = Pipeline(model).eval()
+    dynamic = torch.export.Dim.DYNAMIC
+    try:
+        import onnx
+
+        with quiet(), _fused_attention(pipeline.backbone):
+            program = torch.onnx.export(
+                pipeline,
+                (input_ids, attention_mask),
+                dynamo=True,
+                dynamic_shapes=({0: dynamic, 1: dynamic},) * 2,
+                input_names=INPUTS,
+                output_names=(OUTPUT,),
+                verbose=False,
+            )
+    except ImportError as error:
+        raise missing_extra("Export", error) from error
+    except Exception as error:  # the exporter wraps whatever a model's code raises
+        raise ModelError(
+            f"{type(pipeline.backbone).__name__} cannot be exported to ONNX: {_reason(error)}. Encode with it in torch."
+        ) from error
+    assert program is not None
+    graph = program.model_proto
+    size = sum(p.numel() * p.element_size() for p in pipeline.parameters())
+    # Shapes of what is in between are for the exporter's own checks, and other tools stumble over them.
+    del graph.graph.value_info[:]
+    for value in (*graph.graph.input, *graph.graph.output):
+        for dim, name in zip(value.type.tensor_type.shape.dim, ("batch", "length"), strict=True):
+            if not dim.HasField("dim_value"):
+                dim.dim_param = name
+    onnx.save(graph, path, save_as_external_data=size > _ONE_FILE, location=f"{path.name}.data")
+
+
+def quantize(source: Path, target: Path) -> None:
+    """Write a graph whose backbone multiplies in int8: weights per channel, activations as each batch has them.
+
+    The selection stays in fp32: its products are too small to gain anything. Weights have 7 bits, because processors
+    without VNNI add pairs of products in 16 bits, where 8-bit weights overflow.
+
+    Raises:
+        ConfigError: what quantising needs is not installed.
+    """
+    try:
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError as error:
+        raise missing_extra("Export to int8", error) from error
+    nodes = onnx.load(source, load_external_data=False).graph.node
+    with quiet():
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=["MatMul"],
+            nodes_to_quantize=[node.name for node in nodes if node.op_type == "MatMul" and _in_backbone(node)],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=source.with_name(f"{source.name}.data").exists(),
+            # onnxruntime's own operators have no shapes that onnx could infer: say that all floats are fp32.
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )
+
+
+def strip_notes(path: Path) -> None:
+    """Take out of a graph where in the source code each of its nodes comes from."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False)
+    for item in (graph.graph, *graph.graph.node, *graph.graph.input, *graph.graph.output, *graph.graph.initializer):
+        item.ClearField("metadata_props")
+        item.ClearField("doc_string")
+    path.write_bytes(graph.SerializeToString())
+
+
+def missing_extra(what: str, error: ImportError) -> ConfigError:
+    """Say that a package of the extra is not there."""
+    return ConfigError(f"{what} needs {error.name}, which is not installed: pip install 's2sent[onnx]'.")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what the exporter and the quantiser tell each other out of the user's sight."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _in_backbone(node: Any) -> bool:
+    return any(item.key == "pkg.torch.onnx.name_scopes" and "'backbone'" in item.value for item in node.metadata_props)
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+@contextmanager
+def _fused_attention(backbone: Any) -> Iterator[None]:
+    """Have attention exported as one operator of onnxruntime's, where the model lets one choose its attention."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(_ATTENTION, _attention)
+    AttentionMaskInterface.register(_ATTENTION, eager_mask)  # as numbers that are added: 0, or a very negative one
+    before = backbone.config._attn_implementation
+    try:
+        backbone.set_attn_implementation(_ATTENTION)
+    except ValueError:  # MPNet, DeBERTa: they have one attention, their own
+        yield
+        return
+    try:
+        yield
+    finally:
+        backbone.set_attn_implementation(before)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of queries (b, heads, l, d/heads) as the operator that never moves heads about in memory."""
+    del module
+    b, heads, length, width = query.shape
+    if key.shape[1] != heads:  # several heads share their keys and values
+        key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+    q, k, v = (x.transpose(1, 2).reshape(b, length, heads * width) for x in (query, key, value))
+    out = torch.onnx.ops.symbolic(
+        "com.microsoft::MultiHeadAttention",
+        (q, k, v, None, None, attention_mask),
+        {"num_heads": heads, "scale": float(scaling if scaling is not None else width**-0.5)},
+        dtype=q.dtype,
+        shape=q.shape,
+        version=1,
+    )
+    return out.view(b, length, heads, width), None

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import SENTENCES
+from model.tiny import tiny
+from s2sent.encoding import TorchEncoder
+from s2sent.encoding.batches import encode_tokens, token_batches
+from s2sent.errors import DataError
+
+
+@given(st.lists(st.integers(1, 50), max_size=80), st.integers(1, 120))
+def test_batches_hold_every_place_once_and_keep_to_the_budget(lengths: list[int], budget: int) -> None:
+    batches = list(token_batches(lengths, budget))
+    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[place] for place in batch)
+        assert len(batch) == 1 or len(batch) * longest <= budget
+    firsts = [max(lengths[place] for place in batch) for batch in batches]
+    assert firsts == sorted(firsts, reverse=True)
+
+
+def test_padding_is_rare_on_text_of_any_mix() -> None:
+    lengths = np.random.default_rng(0).geometric(0.03, size=8192).clip(1, 256).tolist()
+    batches = list(token_batches(lengths, 2048))
+    padded = sum(len(batch) * max(lengths[place] for place in batch) for batch in batches)
+    assert padded / sum(lengths) < 1.02
+
+
+class Sums:
+    """A model one can compute by hand: a text's vector is the sum and the number of its tokens."""
+
+    dimension, max_tokens, room, normalizes = 2, 6, 4, False
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[ord(letter) for letter in text] for text in texts]
+
+    def frame(self, tokens: list[int]) -> list[int]:
+        return [1, *tokens[: self.room], 2]
+
+    def embed(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
+        if any(ord("!") in sequence for sequence in sequences):
+            raise DataError("A sentence shouts.")
+        return np.array([[sum(sequence) - 3, len(sequence) - 2] for sequence in sequences], dtype=np.float32)
+
+
+def test_long_texts_are_cut_or_averaged_by_length() -> None:
+    texts = ["abcdefghi", "xy", ""]
+    cut = encode_tokens(Sums(), Sums().tokenize(texts))
+    assert cut.vectors[:2].tolist() == [[sum(map(ord, "abcd")), 4], [sum(map(ord, "xy")), 2]]
+    assert (cut.long, list(cut.problems)) == (1, [2])
+
+    mean = encode_tokens(Sums(), Sums().tokenize(texts), average_long=True)
+    pieces = [("abcd", 4 / 9), ("efgh", 4 / 9), ("i", 1 / 9)]
+    expected = sum(share * np.array([sum(map(ord, piece)), len(piece)]) for piece, share in pieces)
+    np.testing.assert_allclose(mean.vectors[0], expected, rtol=1e-6)
+    assert mean.vectors[1].tolist() == cut.vectors[1].tolist()
+
+
+def test_averages_have_length_1_where_the_model_s_vectors_have(bert: Path) -> None:
+    encoder = TorchEncoder(tiny(bert, normalize=True))
+    assert encoder.normalizes
+    encoded = encode_tokens(encoder, encoder.tokenize([" ".join(SENTENCES)]), average_long=True)
+    assert encoded.long == 1
+    np.testing.assert_allclose(np.linalg.norm(encoded.vectors, axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("budget", [1, 7, 1000])
+def test_a_text_that_the_model_refuses_does_not_cost_its_neighbours(budget: int) -> None:
+    done: list[int] = []
+    encoded = encode_tokens(Sums(), Sums().tokenize(["a", "no!", "bb", "!"]), budget=budget, on_texts=done.append)
+    assert {place: "shouts" in reason for place, reason in encoded.problems.items()} == {1: True, 3: True}
+    assert encoded.vectors[[0, 2]].tolist() == [[97, 1], [196, 2]]
+    assert sum(done) == 4
