@@ -71,9 +71,8 @@ def _section(tables: Sequence[Results], about: About, folder: Path) -> str:
         _write_tables(results, grid, about, folder / "tables")
         published = paper_grid(experiment.name, results.objective)
         if published is not None:
-            parts.append(
-                f"<div class='theirs'><h4>For comparison: the paper's, on other backbones</h4>{html_table(published)}</div>"
-            )
+            title = "For comparison: the paper's, on other backbones"
+            parts.append(f"<div class='theirs'><h4>{title}</h4>{html_table(published)}</div>")
     parts.append(_figure(tables, about, folder / "figures"))
     return "\n".join([*parts, "</section>"])
 
