@@ -51,34 +51,49 @@ def train(
         list[str] | None, typer.Option(help="The column with the text; two or three times for pairs and triplets.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier run left in OUTPUT.")] = False,
-    blocks: Annotated[int | None, typer.Option(help="Select from the last so many blocks.", rich_help_panel=_MODEL)] = (
-        None
-    ),
-    frequencies: Annotated[int | None, typer.Option(help="DCT frequencies.", rich_help_panel=_MODEL)] = None,
-    reduction: Annotated[int | None, typer.Option(help="Of the bottleneck.", rich_help_panel=_MODEL)] = None,
+    blocks: Annotated[
+        int | None, typer.Option(help="Select from the last so many blocks. Default: 3.", rich_help_panel=_MODEL)
+    ] = (None),
+    frequencies: Annotated[
+        int | None, typer.Option(help="DCT frequencies. Default: 4.", rich_help_panel=_MODEL)
+    ] = None,
+    reduction: Annotated[
+        int | None, typer.Option(help="Of the bottleneck. Default: 12.", rich_help_panel=_MODEL)
+    ] = None,
     squeeze: Annotated[str | None, typer.Option(help="dct, gap or none.", rich_help_panel=_MODEL)] = None,
     scale: Annotated[str | None, typer.Option(help="mean, orthonormal or sum.", rich_help_panel=_MODEL)] = None,
     fusion: Annotated[str | None, typer.Option(help="stack, average or last.", rich_help_panel=_MODEL)] = None,
+    activation: Annotated[str | None, typer.Option(help="relu or tanh.", rich_help_panel=_MODEL)] = None,
     gate: Annotated[str | None, typer.Option(help="sigmoid, linear, static or none.", rich_help_panel=_MODEL)] = None,
     prior: Annotated[str | None, typer.Option(help="uniform or last.", rich_help_panel=_MODEL)] = None,
     pooling: Annotated[str | None, typer.Option(help="mean, cls or mask.", rich_help_panel=_MODEL)] = None,
     head: Annotated[str | None, typer.Option(help="none or mlp (only in training).", rich_help_panel=_MODEL)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the text.", rich_help_panel=_RUN)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the text. Default: 1; supervised: 3.", rich_help_panel=_RUN)
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="At most so many steps.", rich_help_panel=_RUN)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples per step and device.", rich_help_panel=_RUN)] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Examples per step and device. Default: 64; supervised: 32.", rich_help_panel=_RUN),
+    ] = None,
     mini_batch_size: Annotated[
         int | None, typer.Option(help="GradCache: so many in memory at a time.", rich_help_panel=_RUN)
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(rich_help_panel=_RUN)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Default: 3e-5; promptcse: 1e-5; supervised: 5e-5.", rich_help_panel=_RUN)
+    ] = None,
     selector_learning_rate: Annotated[
         float | None, typer.Option(help="Default: the same.", rich_help_panel=_RUN)
     ] = None,
-    temperature: Annotated[float | None, typer.Option(rich_help_panel=_RUN)] = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens per text in training.", rich_help_panel=_RUN)] = None,
-    by_length: Annotated[
-        bool | None, typer.Option("--by-length/--shuffled", help="Batches of like lengths.", rich_help_panel=_RUN)
+    temperature: Annotated[float | None, typer.Option(help="Default: 0.05.", rich_help_panel=_RUN)] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens per text in training. Default: 32.", rich_help_panel=_RUN)
     ] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="Steps.", rich_help_panel=_RUN)] = None,
+    by_length: Annotated[
+        bool | None,
+        typer.Option("--by-length/--shuffled", help="Batches of like lengths (the default).", rich_help_panel=_RUN),
+    ] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Steps. Default: 125.", rich_help_panel=_RUN)] = None,
     dev: Annotated[
         str | None,
         typer.Option(
@@ -86,8 +101,8 @@ def train(
             rich_help_panel=_RUN,
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(rich_help_panel=_RUN)] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16.", rich_help_panel=_RUN)] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: 42.", rich_help_panel=_RUN)] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32 (the default) or bf16.", rich_help_panel=_RUN)] = None,
     gradient_checkpointing: Annotated[
         bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.", rich_help_panel=_RUN)
     ] = None,
@@ -104,7 +119,9 @@ def train(
     denoise: Annotated[
         bool | None, typer.Option(help="promptcse: take the template's share out.", rich_help_panel=_MORE)
     ] = None,
-    groups: Annotated[int | None, typer.Option(help="whitened: groups of features.", rich_help_panel=_MORE)] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="whitened: groups of features. Default: pairs.", rich_help_panel=_MORE)
+    ] = None,
     views: Annotated[
         int | None, typer.Option(help="whitened: views per sentence, the anchor too.", rich_help_panel=_MORE)
     ] = None,
@@ -128,19 +145,24 @@ def train(
         from transformers.utils import logging
 
         from s2sent.cli.train_screen import Screen
+        from s2sent.training.output import FinishedError
         from s2sent.training.run import train as go
 
         chosen = _recipe(given, selection, run["recipe"], run["preset"])
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with Screen() as screen:
-        done = go(
-            chosen,
-            output,
-            restart=restart,
-            checkpoint_every=checkpoint_every,
-            device=device,
-            listener=screen,
-        )
+    try:
+        with Screen() as screen:
+            done = go(
+                chosen,
+                output,
+                restart=restart,
+                checkpoint_every=checkpoint_every,
+                device=device,
+                listener=screen,
+            )
+    except FinishedError as said:  # the same command again, as after an interruption: nothing is left to do
+        console.print(escape(str(said)))
+        return
     if not done.leads:
         return
     console.print(escape(done.data), soft_wrap=True)
@@ -149,7 +171,7 @@ def train(
     console.print(f"Step {done.best_step} of {done.steps} → {escape(str(output))}", soft_wrap=True)
 
 
-_SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "gate", "prior")
+_SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "activation", "gate", "prior")
 
 
 def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: Preset | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import s2sent
 from s2sent.training.recipes import Recipe, to_toml
@@ -10,7 +11,7 @@ from s2sent.training.recipes import Recipe, to_toml
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
-tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]
+tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]{base_model}
 ---
 
 # {title}
@@ -50,6 +51,7 @@ _WHAT = {
 
 def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str], step: str, *, has_curve: bool) -> str:
     """Write the card's text; `step` is the one whose weights these are, of how many."""
+    is_local = Path(recipe.backbone).exists()  # a folder's place means nothing to whoever reads the card elsewhere
     table = ["| | score |", "|---|---:|", *(f"| {name} | {value} |" for name, value in scores.items())]
     return _CARD.format(
         title=title,
@@ -58,7 +60,8 @@ def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str],
             "A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent)",
         ),
         version=s2sent.__version__,
-        backbone=recipe.backbone,
+        backbone=Path(recipe.backbone).name if is_local else recipe.backbone,
+        base_model="" if is_local else f"\nbase_model: {recipe.backbone}",
         objective=recipe.objective,
         scores="\n".join(table) if scores else "Not evaluated.",
         step=step,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -19,6 +19,8 @@ from s2sent.selection import SelectionConfig
 Head = Literal["none", "mlp"]
 Precision = Literal["fp32", "bf16"]
 Family = Literal["bert", "roberta"]
+DEV_CHOICES = ("auto", "stsb", "heldout", "none")
+"""What `Recipe.dev` may be besides a file."""
 
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
@@ -139,6 +141,15 @@ class Recipe:
         if not legal:
             raise ConfigError(f"{name}={getattr(self, name)!r} is not legal: it is {what}.")
 
+    def anchored(self) -> Self:
+        """Return the recipe with the paths of what is there made absolute: it can be run again from any folder."""
+
+        def anchor(name: str) -> str:
+            return str(Path(name).absolute()) if Path(name).exists() else name
+
+        dev = self.dev if self.dev in DEV_CHOICES else anchor(self.dev)
+        return replace(self, backbone=anchor(self.backbone), corpus=tuple(map(anchor, self.corpus)), dev=dev)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, without what is not set."""
         values = {"objective": self.objective, **asdict(self)}
@@ -232,18 +243,19 @@ class Whitened(Recipe):
     """WhitenedCSE: shuffled group whitening before the head, more than one positive.
 
     Args:
-        groups: How many groups of features are whitened; it must divide the backbone's width.
+        groups: How many groups of features are whitened; it must divide the backbone's width. None: pairs of
+            features, which are the paper's 384 groups of 768.
         views: Views per sentence, the anchor included: the paper's "positive number".
     """
 
     objective: ClassVar[str] = "whitened"
     head: Head = "mlp"
-    groups: int = 384
+    groups: int | None = None
     views: int = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("groups", self.groups >= 1, "at least 1")
+        self._check("groups", self.groups is None or self.groups >= 1, "at least 1, or not given")
         self._check("views", self.views >= 2, "at least 2: the anchor and a positive")
 
 

@@ -23,7 +23,7 @@ from s2sent.model.tokens import token_ids
 from s2sent.training.batches import Batch, Batches, Position
 from s2sent.training.card import model_card
 from s2sent.training.checkpoint import Checkpoint, Checkpoints, Progress
-from s2sent.training.log import Listener, Log
+from s2sent.training.log import Listener, Log, read_log
 from s2sent.training.objectives import ContrastiveLoss
 from s2sent.training.output import check_output, clear_output, save_model
 from s2sent.training.precision import bf16_problem
@@ -37,6 +37,8 @@ from s2sent.training.validation import Validator, find_validator, stsb
 LOG_EVERY = 10
 """Steps to a line of the log; fewer in a run so short that its curve would have no points."""
 CHECKPOINT_MINUTES = 5.0
+EASY = 0.01
+"""A mean loss of the first steps below this teaches little."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def train(
         >>> recipe = SimCSE(backbone="bert-base-uncased", corpus=("lines.txt",))                 # doctest: +SKIP
         >>> train(recipe, "out").model.encode(["A sentence."])                                   # doctest: +SKIP
     """
-    output = Path(output)
+    output, recipe = Path(output), recipe.anchored()
     corpus = Corpus(recipe.corpus, recipe.columns)
     corpus.check()  # first of all: a wrong path should not be found out after a model was loaded
     ranks = Ranks.join(device)
@@ -192,6 +194,7 @@ class _Run:
             self._log_loss()
             if progress.step % self.recipe.evaluate_every:
                 self._evaluate()
+            self._say_if_easy()
             progress.done = True
             self._write_checkpoint()  # dying while the model is saved costs nothing then
         return self._finish()
@@ -250,10 +253,18 @@ class _Run:
                 loss=float(np.mean(self.recent)),
                 learning_rate=self.stepper.learning_rate,
                 tokens=self.tokens,
-                seconds=round(time.time(), 3),
+                time=round(time.time(), 3),
             )
         self.recent.clear()
         self.tokens = 0
+
+    def _say_if_easy(self) -> None:
+        losses = [row["loss"] for row in read_log(self.log.path) if "loss" in row]
+        if losses and losses[0] < EASY:
+            self.listener.note(
+                f"The loss was {losses[0]:.2g} from the start: the backbone tells these texts apart already, and little "
+                "was learned. Larger batches, texts more like each other or hard negatives make it harder."
+            )
 
     def _score(self, validator: Validator) -> float:
         """Score on rank 0; the others wait and hear."""

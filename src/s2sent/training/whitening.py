@@ -78,16 +78,20 @@ class WhitenedLoss(ContrastiveLoss):
 
     Args:
         model: The encoder to train.
-        groups: How many groups of features; see `whiten` for what is legal.
+        groups: How many groups of features; see `whiten` for what is legal. None: pairs.
         views: How many views of a sentence, the anchor included (the paper's "positive number 3").
         temperature: τ.
         head: `mlp`: Linear + tanh behind the whitening.
         mini_batch_size: For GradCache; see `ContrastiveLoss`.
     """
 
-    def __init__(self, model: SentenceTransformer, *, groups: int = 384, views: int = 3, **options: Any) -> None:
+    def __init__(
+        self, model: SentenceTransformer, *, groups: int | None = None, views: int = 3, **options: Any
+    ) -> None:
         super().__init__(model, **options)
-        self.width = group_width(model.get_embedding_dimension() or 0, groups)
+        dim = model.get_embedding_dimension() or 0
+        groups = groups or dim // 2
+        self.width = group_width(dim, groups)
         if views < 2:
             raise ConfigError(f"views={views} is not legal: an anchor and at least one positive make 2.")
         self.groups = groups
