@@ -63,7 +63,8 @@ h3 { margin: 1.4rem 0 .4rem; font-size: 1.05rem } h4 { margin: 0 0 .4rem; font-s
 .banner { padding: .7rem 1rem; border-left: 5px solid #c2410c; background: var(--paper) }
 .banner.paper { border-color: #15803d } .badge { border: 1px solid var(--line); border-radius: 9px; padding: 0 .5em;
   white-space: nowrap }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }
+.wide { overflow-x: auto }
+table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums }
 th, td { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line) }
 thead th { vertical-align: bottom; white-space: normal; min-width: 3.6em; color: var(--soft); font-weight: 600 }
 th:first-child { text-align: left; position: sticky; left: 0; background: var(--page); font-weight: 500 }
