@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from experiments.tiny import Bench
 from s2sent.cli import app
 from s2sent.experiments import on_ray
+from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.perform import Places, perform
 from s2sent.experiments.plan import Run, unique
 from s2sent.experiments.runner import Watcher
@@ -38,10 +39,10 @@ def test_on_ray_the_store_is_the_same(ray: Any, bench: Bench, tmp_path: Path) ->
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "9 of 9 runs are done" in result.output
-    assert {path.stem for path in store.glob("*.json")} == {
-        run.key for run in unique(bench.entries("pooling", "gradients", evaluate_every=30))
-    }
-    run = unique(bench.entries("gradients", evaluate_every=30))[1]
+    every = read_catalogue().profile("cpu").recipe["evaluate_every"]
+    expected = unique(bench.entries("pooling", "gradients", evaluate_every=every))
+    assert {path.stem for path in store.glob("*.json")} == {run.key for run in expected}
+    run = unique(bench.entries("gradients", evaluate_every=every))[1]
     record, here_too = Store(store).get(run.key), perform(run, bench.places)
     assert record is not None
     assert record["gradients"]["direct"] == pytest.approx(here_too["gradients"]["direct"], rel=1e-4)

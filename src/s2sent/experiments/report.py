@@ -16,9 +16,7 @@ from typing import Any
 
 from s2sent.errors import ConfigError
 from s2sent.evaluation.comparison import Comparison
-from s2sent.evaluation.page import facts as facts_list
-from s2sent.evaluation.page import page, picture
-from s2sent.evaluation.page import table as html_table
+from s2sent.evaluation.page import facts, page, picture, table
 from s2sent.evaluation.report import Format, Grid, comparison_csv
 from s2sent.experiments.catalogue import Profile
 from s2sent.experiments.published import paper_grid
@@ -55,9 +53,10 @@ def write_report(tables: Sequence[Results], about: About, folder: Path) -> Path:
         own = [results for results in tables if results.experiment.name == experiment]
         parts.append(_section(own, about, folder))
     (folder / "tables" / "all.csv").write_text(scores_csv(tables), encoding="utf-8")
-    report = folder / "index.html"
-    report.write_text(page("S²Sent, rerun", "\n".join([_head(tables, about), *parts])), encoding="utf-8")
-    return report
+    written = folder / "index.html"
+    body = "\n".join([_head(tables, about), *parts])
+    written.write_text(page("S²Sent, rerun", body), encoding="utf-8")
+    return written
 
 
 def _section(tables: Sequence[Results], about: About, folder: Path) -> str:
@@ -67,12 +66,13 @@ def _section(tables: Sequence[Results], about: About, folder: Path) -> str:
     parts.append(f"<p class='where'><code>{experiment.name}</code> · {escape(where)} · {_badge(about)}</p>")
     for results in tables:
         grid = _grid(results)
-        parts.append(f"<h3>{escape(results.name)}</h3>{html_table(grid)}")
+        parts.append(f"<h3>{escape(results.name)}</h3>{table(grid)}")
         _write_tables(results, grid, about, folder / "tables")
         published = paper_grid(experiment.name, results.objective)
         if published is not None:
-            title = "For comparison: the paper's, on other backbones"
-            parts.append(f"<div class='theirs'><h4>{title}</h4>{html_table(published)}</div>")
+            parts.append(
+                f"<div class='theirs'><h4>For comparison: the paper's, on other backbones</h4>{table(published)}</div>"
+            )
     parts.append(_figure(tables, about, folder / "figures"))
     return "\n".join([*parts, "</section>"])
 
@@ -87,8 +87,7 @@ def _write_tables(results: Results, grid: Grid, about: About, folder: Path) -> N
     (folder / f"{name}.md").write_text(f"{stated.render(Format.MARKDOWN)}\n", encoding="utf-8")
     (folder / f"{name}.tex").write_text(f"{stated.render(Format.LATEX)}\n", encoding="utf-8")
     if results.experiment.kind == "train":
-        table = cells(results, results.columns)
-        compared = Comparison(tuple(results.columns), table, results.experiment.base, "")
+        compared = Comparison(tuple(results.columns), cells(results, results.columns), results.experiment.base, "")
         (folder / f"{name}.csv").write_text(f"{comparison_csv(compared)}\n", encoding="utf-8")
 
 
@@ -128,7 +127,7 @@ def _head(tables: Sequence[Results], about: About) -> str:
         rows = "".join(f"<li>{escape(run)}: {escape(error)}</li>" for run, error in about.failed.items())
         parts.append(f"<details><summary>{len(about.failed)} runs failed</summary><ul>{rows}</ul></details>")
     parts.append(f"<pre>{escape(about.command)}</pre>")
-    parts.append(facts_list(_facts(records, about)))
+    parts.append(facts(_facts(records, about)))
     names = {results.experiment.name: results.experiment for results in tables}
     links = [f"<a href='#{name}'>{escape(experiment.title)}</a>" for name, experiment in names.items()]
     return "\n".join([*parts, f"<nav>{' · '.join(links)}</nav>"])
@@ -148,14 +147,14 @@ def _facts(records: Sequence[dict[str, Any]], about: About) -> dict[str, str]:
             found["Training"] = f"{steps} of {recipe['batch_size']} sentences, {recipe['max_length']} tokens"
         for name, value in found.items():
             said.setdefault(name, {})[value] = None
-    facts = {name: "; ".join(values) for name, values in said.items()}
+    told = {name: "; ".join(values) for name, values in said.items()}
     scored = {task for record in records for task in record.get("samples", {})}
     thin = [f"{task} 1 in {number}" for task, number in about.profile.every.items() if number > 1 and task in scored]
     if thin:
         thin.append(f"STS-B dev 1 in {about.profile.dev_every}")
-        facts["Scored on"] = f"a part of the samples: {', '.join(thin)}; the others whole"
+        told["Scored on"] = f"a part of the samples: {', '.join(thin)}; the others whole"
     hours = sum(record["seconds"]["total"] for record in {record["key"]: record for record in records}.values()) / 3600
-    return facts | {"Time": f"{hours:.1f} hours for the finished runs"}
+    return told | {"Time": f"{hours:.1f} hours for the finished runs"}
 
 
 def _slug(name: str) -> str:
