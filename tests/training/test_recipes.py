@@ -99,3 +99,15 @@ def test_the_learning_rate_rises_then_falls_to_zero() -> None:
     assert max(factors) == factors[9] == factors[10] == 1.0
     assert factors[100] == 0
     assert [learning_rate_factor(step, 4, 0.0) for step in range(4)] == [1.0, 0.75, 0.5, 0.25]
+
+
+def test_a_recipe_runs_again_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lines.txt").write_text("A line.\n")
+    (tmp_path / "dev.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    recipe = SimCSE(backbone="bert-base-uncased", corpus=("lines.txt", "some/dataset"), dev="dev.csv").anchored()
+    assert recipe.backbone == "bert-base-uncased"  # a name on the hub, not a path
+    assert recipe.corpus == (str(tmp_path / "lines.txt"), "some/dataset")
+    assert recipe.dev == str(tmp_path / "dev.csv")
+    (tmp_path / "none").touch()
+    assert SimCSE(backbone="b", corpus=("lines.txt",), dev="none").anchored().dev == "none"

@@ -202,7 +202,7 @@ def test_killed_while_the_checkpoints_are_removed(
             train(recipe, tmp_path / "out")
     assert removed
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
-    with pytest.raises(ConfigError, match="finished model already"):
+    with pytest.raises(ConfigError, match="has the model of this run already"):
         train(recipe, tmp_path / "out")
 
 
@@ -216,7 +216,7 @@ def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_pat
         train(recipe, tmp_path / "out")
     done = train(recipe, tmp_path / "out", restart=True)
     assert done.steps == 12
-    with pytest.raises(ConfigError, match="finished model already"):
+    with pytest.raises(ConfigError, match="has the model of this run already"):
         train(recipe, tmp_path / "out")
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
 

@@ -45,7 +45,8 @@ def train(
     objective: Annotated[Objective | None, typer.Option(help="Default: simcse.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="A recipe.toml; what is given besides goes on top.")] = None,
     preset: Annotated[
-        Preset | None, typer.Option(help="The S²Sent paper's values (the default), or the method's own authors'.")
+        Preset | None,
+        typer.Option(help="Published values as a whole: the S²Sent paper's, or those of the method's own authors."),
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="The column with the text; two or three times for pairs and triplets.")
@@ -199,9 +200,8 @@ def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None,
     kind = recipe_class(str(given.pop("objective", "simcse")))
     columns = given.get("columns", getattr(kind, "columns", ()))
     Corpus(given["corpus"], columns).check()  # before the hub is asked for a backbone
-    return kind.preset(
-        str(preset or Preset.PAPER), _family(given["backbone"]), selection=selection, **_known(kind, given)
-    )
+    options = {"selection": selection, **_known(kind, given)}
+    return kind(**options) if preset is None else kind.preset(str(preset), _family(given["backbone"]), **options)
 
 
 def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:

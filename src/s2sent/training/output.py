@@ -38,7 +38,8 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None
         if _same_recipe(output / "recipe.toml", recipe):
             raise FinishedError(f"{output} has the model of this run already. To train it anew: --restart.")
         raise ConfigError(
-            f"{output} has a finished model of another recipe already. Choose another output, or train it anew with --restart."
+            f"{output} has a finished model of another recipe already. Choose another output, or train it anew with "
+            "--restart."
         )
     strangers = sorted(path.name for path in output.iterdir()) if output.exists() else []
     if strangers := [name for name in strangers if name not in _OWN]:

@@ -265,6 +265,7 @@ RECIPES: dict[str, type[Recipe]] = {kind.objective: kind for kind in (SimCSE, Su
 # difference between families is the number of groups.
 PRESETS: dict[str, dict[tuple[str, str], dict[str, Any]]] = {
     "paper": {
+        ("whitened", "bert"): {"groups": 384},
         ("whitened", "roberta"): {"groups": 256},
     },
     "original": {

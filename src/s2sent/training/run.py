@@ -262,8 +262,8 @@ class _Run:
         losses = [row["loss"] for row in read_log(self.log.path) if "loss" in row]
         if losses and losses[0] < EASY:
             self.listener.note(
-                f"The loss was {losses[0]:.2g} from the start: the backbone tells these texts apart already, and little "
-                "was learned. Larger batches, texts more like each other or hard negatives make it harder."
+                f"The loss was {losses[0]:.2g} from the start: the backbone tells these texts apart already, and "
+                "little was learned. Larger batches, texts more like each other or hard negatives make it harder."
             )
 
     def _score(self, validator: Validator) -> float:
