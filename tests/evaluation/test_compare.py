@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,3 +158,14 @@ def test_names_cannot_break_a_table() -> None:
     console = Console(record=True, width=120, file=io.StringIO())
     console.print(report_grid(report).render(Format.TABLE))
     assert "[bold]" in console.export_text()
+
+
+def test_what_makes_scores_incomparable_stands_below_the_table() -> None:
+    note = "STS-B: 2 samples where SentEval has 1,379; not comparable with published scores."
+    reports = [single(name, noise) for name, noise in (("a", 1.0), ("b", 2.0))]
+    reports = [replace(one, results=tuple(replace(r, notes=(note,)) for r in one.results)) for one in reports]
+    found = compare([Method(report.model, (report,)) for report in reports])
+    assert found.notes == (note,)  # once, though both have it
+    assert found.to_dict()["notes"] == [note]
+    for style in (Format.MARKDOWN, Format.LATEX):
+        assert note in str(comparison_grid(found).render(style))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_no_text_is_twice_in_a_batch_and_any_position_resumes(numbers: list[int]
         assert len({row[0] for row in batch.columns[0]}) == size
     assert len(drawn) * size + batches.leftover == len(lines)
     for number, batch in enumerate(drawn):
-        again = Position.from_dict(batch.position.to_dict())
+        again = Position.from_dict(asdict(batch.position))
         rest = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window).epoch(again)
         assert [b.columns for b in rest] == [b.columns for b in drawn[number + 1 :]]
 

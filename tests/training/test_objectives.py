@@ -18,9 +18,9 @@ import s2sent
 from conftest import SENTENCES
 from s2sent.errors import ConfigError
 from s2sent.model.tokens import padded, token_ids
-from s2sent.training import PromptCSELoss, SimCSELoss, SupervisedLoss, WhitenedLoss, whiten
+from s2sent.training import PromptCSELoss, SimCSELoss, SupervisedLoss, Whitened, WhitenedLoss, train, whiten
 from s2sent.training.mlm import MaskedLanguageLoss
-from training.runs import ended, start
+from training.runs import ended, make_lines, start
 
 Make = Callable[..., Any]
 
@@ -168,6 +168,16 @@ def test_whitening_is_tame_in_degenerate_batches() -> None:
         whiten(x, 5, torch.arange(32))
     with pytest.raises(ConfigError, match="batch of 8 cannot be whitened in groups of 8"):
         whiten(x, 4, torch.arange(32))
+
+
+def test_a_batch_too_small_to_whiten_is_said_before_the_first_score(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: pytest.fail("it was scored"))
+    corpus = tmp_path / "lines.txt"
+    corpus.write_text("\n".join(make_lines(100)))
+    with pytest.raises(ConfigError, match="batch of 8 cannot be whitened in groups of 8"):
+        train(Whitened(backbone=str(bert), corpus=(str(corpus),), groups=4, batch_size=8), tmp_path / "out")
 
 
 def test_whitened_is_a_sum_of_terms_anchored_on_the_first_view(bert: Path) -> None:

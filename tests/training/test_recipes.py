@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from s2sent.errors import ConfigError, DataError
 from s2sent.selection import SelectionConfig
 from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, read_toml, to_toml
-from s2sent.training.setup import learning_rate_factor
+from s2sent.training.step import learning_rate_factor
 
 NEEDED: dict[str, Any] = {"backbone": "b", "corpus": ("c.txt",)}
 
@@ -61,6 +61,10 @@ def test_the_papers_values() -> None:
         ({"columns": ("a", "b")}, "takes 1 column of text"),
         ({"corpus": ()}, "at least one file"),
         ({"selection": {"blocks": 0}}, "blocks=0"),
+        ({"learning_rate": "3e-5"}, "learning_rate='3e-5' is not legal: it is a number"),
+        ({"batch_size": 32.0}, "a whole number"),
+        ({"by_length": 1}, "true or false"),
+        ({"steps": True}, "a whole number"),
         ({"precision": "fp8"}, "one of 'fp32', 'bf16'"),
     ],
 )
@@ -95,3 +99,15 @@ def test_the_learning_rate_rises_then_falls_to_zero() -> None:
     assert max(factors) == factors[9] == factors[10] == 1.0
     assert factors[100] == 0
     assert [learning_rate_factor(step, 4, 0.0) for step in range(4)] == [1.0, 0.75, 0.5, 0.25]
+
+
+def test_a_recipe_runs_again_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lines.txt").write_text("A line.\n")
+    (tmp_path / "dev.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    recipe = SimCSE(backbone="bert-base-uncased", corpus=("lines.txt", "some/dataset"), dev="dev.csv").anchored()
+    assert recipe.backbone == "bert-base-uncased"  # a name on the hub, not a path
+    assert recipe.corpus == (str(tmp_path / "lines.txt"), "some/dataset")
+    assert recipe.dev == str(tmp_path / "dev.csv")
+    (tmp_path / "none").touch()
+    assert SimCSE(backbone="b", corpus=("lines.txt",), dev="none").anchored().dev == "none"

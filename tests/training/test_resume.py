@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +155,57 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a file system takes more rights")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("room", [0, 30_000, 300_000])  # for nothing, for the log alone, for half a checkpoint
+def test_a_disk_that_is_really_full(room: int, bert: Path, corpus: Path, tmp_path: Path, small_disk: Path) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    train(recipe, tmp_path / "whole")
+    out = small_disk / "out"
+    interrupt_at(4, recipe, out)
+    shutil.rmtree(out / "checkpoints" / "step-000000003")
+    ballast = small_disk / "ballast"
+    with ballast.open("wb") as file:
+        file.write(bytes(max(shutil.disk_usage(small_disk).free - room, 0)))
+    with pytest.raises(DiskFullError, match="disk is full"):
+        train(recipe, out, checkpoint_every=1)
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-000000004"]
+    ballast.unlink()
+    train(recipe, out)
+    assert weights(out) == weights(tmp_path / "whole")
+
+
+def test_killed_while_the_checkpoints_are_removed(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="heldout", evaluate_every=4)
+    removed: list[Path] = []
+
+    def killed(path: Path, **_: object) -> None:
+        removed.append(path)
+        if path.name == ".checkpoints-removed" and path.exists():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("s2sent.training.checkpoint.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "out")
+    assert removed
+    assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
+    with pytest.raises(ConfigError, match="has the model of this run already"):
+        train(recipe, tmp_path / "out")
+
+
 def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
     interrupt_at(3, recipe, tmp_path / "out")
@@ -163,7 +216,7 @@ def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_pat
         train(recipe, tmp_path / "out")
     done = train(recipe, tmp_path / "out", restart=True)
     assert done.steps == 12
-    with pytest.raises(ConfigError, match="finished model already"):
+    with pytest.raises(ConfigError, match="has the model of this run already"):
         train(recipe, tmp_path / "out")
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
 

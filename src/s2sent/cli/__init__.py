@@ -14,6 +14,7 @@ from s2sent.cli.encode import encode
 from s2sent.cli.evaluate import evaluate
 from s2sent.cli.export import export
 from s2sent.cli.inspect import inspect
+from s2sent.cli.reproduce import reproduce
 from s2sent.cli.screen import errors
 from s2sent.cli.train import train
 from s2sent.errors import S2SentError
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, encode, evaluate, compare, inspect, export):
+for verb in (train, encode, evaluate, compare, inspect, export, reproduce):
     app.command()(verb)
 
 

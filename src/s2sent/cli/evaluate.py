@@ -1,10 +1,11 @@
 """``s2sent evaluate``: one model, SentEval's numbers."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 
 from s2sent.cli.output import deliver
 from s2sent.cli.progress import Bar
@@ -15,6 +16,9 @@ from s2sent.errors import ConfigError
 from s2sent.evaluation.report import Format, blocks_grid, report_csv, report_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report
 from s2sent.figures import check_figure_path
+
+if TYPE_CHECKING:
+    from s2sent.evaluation.geometry import Geometry
 
 Data = Annotated[
     str | None,
@@ -60,6 +64,10 @@ def evaluate(
         if picture is not None:
             check_figure_path(picture)
     if per_block:
+        if shape or density or scatter:
+            raise ConfigError(
+                "--per-block looks at a backbone, the pictures and --geometry at a model. Ask one by one."
+            )
         _per_block(model, names, data, text, style, output)
         return
     from s2sent.evaluation.figures import Panel, density_figure, scatter_figure
@@ -80,9 +88,8 @@ def evaluate(
         pictured = report
         if (density or scatter) and "STS-B" not in names:
             pictured = run_suite(model, "STS-B", data=data, text=text, cache=cache, name=name, listener=bar)
-        if shape:
-            _geometry(model, data, text, bar)
-    deliver(_written(report, style, interval), output)
+        found = _geometry(model, data, text, bar) if shape else None
+    deliver(_written(report, style, interval, found), output)
     if style is Format.TABLE and output is None:
         typer.echo(described(report))
     for path, draw in ((density, density_figure), (scatter, scatter_figure)):
@@ -100,7 +107,7 @@ def described(report: Report) -> str:
     return " ".join([*parts, f"Samples: {samples}."])
 
 
-def _written(report: Report, style: Format, interval: bool) -> str | Table:
+def _written(report: Report, style: Format, interval: bool, found: "Geometry | None") -> str | RenderableType:
     intervals = None
     if interval:
         from s2sent.evaluation.comparison import Method, compare
@@ -111,13 +118,15 @@ def _written(report: Report, style: Format, interval: bool) -> str | Table:
         values = report.to_dict()
         if intervals is not None:
             values["intervals"] = {column: list(pair) for column, pair in intervals.items()}
+        if found is not None:
+            values["geometry"] = asdict(found)
         return to_json(values)
     if style is Format.CSV:
         return report_csv([report])
     return report_grid(report, intervals).render(style)
 
 
-def _geometry(model: str, data: str | None, text: Text, bar: Bar) -> None:
+def _geometry(model: str, data: str | None, text: Text, bar: Bar) -> "Geometry":
     from s2sent.evaluation.encoder import Vectors, as_encoder
     from s2sent.evaluation.geometry import geometry
 
@@ -133,6 +142,7 @@ def _geometry(model: str, data: str | None, text: Text, bar: Bar) -> None:
         f"anisotropy {found.anisotropy:.3f} ({found.sentences:,} sentences of STS-B)",
         highlight=False,
     )
+    return found
 
 
 def _per_block(
@@ -156,7 +166,9 @@ def _per_block(
     grid = blocks_grid(blocks)
     if style is Format.JSON:
         table = {name: {result.task: result.headline() for result in results} for name, results in blocks.items()}
-        deliver(to_json({"model": model, "text": text.value, "blocks": table}), output)
+        samples = {task.name: len(task) for task in tasks}
+        values = {"model": model, "text": text.value, "samples": samples, "notes": grid.below, "blocks": table}
+        deliver(to_json(values), output)
     elif style is Format.CSV:
         lines = [f"{name},{result.task},{result.headline()}" for name, results in blocks.items() for result in results]
         deliver("\n".join(["block,task,score", *lines]), output)

@@ -3,13 +3,12 @@
 import io
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from s2sent.errors import ConfigError
 
 
-def deliver(answer: str | Table, output: Path | None) -> None:
+def deliver(answer: str | RenderableType, output: Path | None) -> None:
     """Print to standard output, or write to ``output`` when it is given.
 
     A table on a pipe is as wide as it needs to be: cut columns help nobody who greps.

@@ -22,6 +22,7 @@ class Bar(Listener):
             TimeRemainingColumn(),
             console=errors,
             transient=True,
+            speed_estimate_period=600,  # a batch may take long, and an estimate from nothing is none
         )
         self.name = name
         self.bar = self.progress.add_task(name, total=None)
@@ -34,6 +35,8 @@ class Bar(Listener):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.progress.stop()
+        if kind is KeyboardInterrupt:
+            errors.print("Stopped. Finished tasks are kept, and the same command goes on from there.")
 
     def encoding(self, sentences: int) -> None:
         """A new bar of this length."""

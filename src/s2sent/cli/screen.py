@@ -21,7 +21,8 @@ class RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Show the rate once there is one."""
         rate = task.finished_speed or task.speed
-        return Text(f"{rate:,.0f}/s" if rate else "", style="progress.data.speed")
+        digits = 0 if rate and rate >= 10 else 2  # a training step may take seconds
+        return Text(f"{rate:,.{digits}f}/s" if rate else "", style="progress.data.speed")
 
 
 def progress() -> Progress:

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from s2sent.cli.screen import RateColumn, console, errors
+from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
 
 
@@ -45,41 +44,57 @@ def train(
     backbone: Annotated[str | None, typer.Option("--backbone", "-b", help="A folder, or a name on the hub.")] = None,
     objective: Annotated[Objective | None, typer.Option(help="Default: simcse.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="A recipe.toml; what is given besides goes on top.")] = None,
-    preset: Annotated[Preset, typer.Option(help="The S²Sent paper's values, or the method's own authors'.")] = (
-        Preset.PAPER
-    ),
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="Published values as a whole: the S²Sent paper's, or those of the method's own authors."),
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="The column with the text; two or three times for pairs and triplets.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier run left in OUTPUT.")] = False,
-    blocks: Annotated[int | None, typer.Option(help="Select from the last so many blocks.", rich_help_panel=_MODEL)] = (
-        None
-    ),
-    frequencies: Annotated[int | None, typer.Option(help="DCT frequencies.", rich_help_panel=_MODEL)] = None,
-    reduction: Annotated[int | None, typer.Option(help="Of the bottleneck.", rich_help_panel=_MODEL)] = None,
+    blocks: Annotated[
+        int | None, typer.Option(help="Select from the last so many blocks. Default: 3.", rich_help_panel=_MODEL)
+    ] = (None),
+    frequencies: Annotated[
+        int | None, typer.Option(help="DCT frequencies. Default: 4.", rich_help_panel=_MODEL)
+    ] = None,
+    reduction: Annotated[
+        int | None, typer.Option(help="Of the bottleneck. Default: 12.", rich_help_panel=_MODEL)
+    ] = None,
     squeeze: Annotated[str | None, typer.Option(help="dct, gap or none.", rich_help_panel=_MODEL)] = None,
     scale: Annotated[str | None, typer.Option(help="mean, orthonormal or sum.", rich_help_panel=_MODEL)] = None,
     fusion: Annotated[str | None, typer.Option(help="stack, average or last.", rich_help_panel=_MODEL)] = None,
+    activation: Annotated[str | None, typer.Option(help="relu or tanh.", rich_help_panel=_MODEL)] = None,
     gate: Annotated[str | None, typer.Option(help="sigmoid, linear, static or none.", rich_help_panel=_MODEL)] = None,
     prior: Annotated[str | None, typer.Option(help="uniform or last.", rich_help_panel=_MODEL)] = None,
     pooling: Annotated[str | None, typer.Option(help="mean, cls or mask.", rich_help_panel=_MODEL)] = None,
     head: Annotated[str | None, typer.Option(help="none or mlp (only in training).", rich_help_panel=_MODEL)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the text.", rich_help_panel=_RUN)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the text. Default: 1; supervised: 3.", rich_help_panel=_RUN)
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="At most so many steps.", rich_help_panel=_RUN)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples per step and device.", rich_help_panel=_RUN)] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Examples per step and device. Default: 64; supervised: 32.", rich_help_panel=_RUN),
+    ] = None,
     mini_batch_size: Annotated[
         int | None, typer.Option(help="GradCache: so many in memory at a time.", rich_help_panel=_RUN)
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(rich_help_panel=_RUN)] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Default: 3e-5; promptcse: 1e-5; supervised: 5e-5.", rich_help_panel=_RUN)
+    ] = None,
     selector_learning_rate: Annotated[
         float | None, typer.Option(help="Default: the same.", rich_help_panel=_RUN)
     ] = None,
-    temperature: Annotated[float | None, typer.Option(rich_help_panel=_RUN)] = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens per text in training.", rich_help_panel=_RUN)] = None,
-    by_length: Annotated[
-        bool | None, typer.Option("--by-length/--shuffled", help="Batches of like lengths.", rich_help_panel=_RUN)
+    temperature: Annotated[float | None, typer.Option(help="Default: 0.05.", rich_help_panel=_RUN)] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens per text in training. Default: 32.", rich_help_panel=_RUN)
     ] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="Steps.", rich_help_panel=_RUN)] = None,
+    by_length: Annotated[
+        bool | None,
+        typer.Option("--by-length/--shuffled", help="Batches of like lengths (the default).", rich_help_panel=_RUN),
+    ] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Steps. Default: 125.", rich_help_panel=_RUN)] = None,
     dev: Annotated[
         str | None,
         typer.Option(
@@ -87,8 +102,8 @@ def train(
             rich_help_panel=_RUN,
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(rich_help_panel=_RUN)] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16.", rich_help_panel=_RUN)] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: 42.", rich_help_panel=_RUN)] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32 (the default) or bf16.", rich_help_panel=_RUN)] = None,
     gradient_checkpointing: Annotated[
         bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.", rich_help_panel=_RUN)
     ] = None,
@@ -105,7 +120,9 @@ def train(
     denoise: Annotated[
         bool | None, typer.Option(help="promptcse: take the template's share out.", rich_help_panel=_MORE)
     ] = None,
-    groups: Annotated[int | None, typer.Option(help="whitened: groups of features.", rich_help_panel=_MORE)] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="whitened: groups of features. Default: pairs.", rich_help_panel=_MORE)
+    ] = None,
     views: Annotated[
         int | None, typer.Option(help="whitened: views per sentence, the anchor too.", rich_help_panel=_MORE)
     ] = None,
@@ -125,34 +142,40 @@ def train(
     }
     if output is None:
         raise ConfigError("Say where the model shall go: --output FOLDER.")
-    chosen = _recipe(given, selection, run["recipe"], str(preset))
+    with errors.status("Starting"):  # the imports alone take seconds
+        from transformers.utils import logging
 
-    from transformers.utils import logging
+        from s2sent.cli.train_screen import Screen
+        from s2sent.training.output import FinishedError
+        from s2sent.training.run import train as go
 
-    from s2sent.training.run import train as go
-
+        chosen = _recipe(given, selection, run["recipe"], run["preset"])
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with _Screen() as screen:
-        done = go(
-            chosen,
-            output,
-            restart=restart,
-            checkpoint_every=checkpoint_every,
-            device=device,
-            listener=screen.listener(),
-        )
+    try:
+        with Screen() as screen:
+            done = go(
+                chosen,
+                output,
+                restart=restart,
+                checkpoint_every=checkpoint_every,
+                device=device,
+                listener=screen,
+            )
+    except FinishedError as said:  # the same command again, as after an interruption: nothing is left to do
+        console.print(escape(str(said)))
+        return
     if not done.leads:
         return
-    console.print(escape(done.data))
+    console.print(escape(done.data), soft_wrap=True)
     for name, score in done.scores.items():
         console.print(f"{escape(name)}: {score:.2f}")
-    console.print(f"Step {done.best_step} of {done.steps} → {escape(str(output))}")
+    console.print(f"Step {done.best_step} of {done.steps} → {escape(str(output))}", soft_wrap=True)
 
 
-_SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "gate", "prior")
+_SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion", "activation", "gate", "prior")
 
 
-def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: str) -> Any:
+def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: Preset | None) -> Any:
     """Put the recipe together: the file's or the preset's values, and on top what was given."""
     from s2sent.data.corpus import Corpus
     from s2sent.training.recipes import Recipe, read_toml, recipe_class
@@ -160,6 +183,8 @@ def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None,
     if "column" in given:
         given["columns"] = tuple(given.pop("column"))
     if file is not None:
+        if preset is not None:
+            raise ConfigError("--recipe has all values already: --preset goes without it.")
         values = read_toml(file)
         if "objective" in given and given["objective"] != values.get("objective"):
             raise ConfigError(f"{file} is for the objective {values.get('objective')!r}, not {given['objective']!s}.")
@@ -175,7 +200,8 @@ def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None,
     kind = recipe_class(str(given.pop("objective", "simcse")))
     columns = given.get("columns", getattr(kind, "columns", ()))
     Corpus(given["corpus"], columns).check()  # before the hub is asked for a backbone
-    return kind.preset(preset, _family(given["backbone"]), selection=selection, **_known(kind, given))
+    options = {"selection": selection, **_known(kind, given)}
+    return kind(**options) if preset is None else kind.preset(str(preset), _family(given["backbone"]), **options)
 
 
 def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -197,45 +223,3 @@ def _family(backbone: str) -> Any:
     except (OSError, json.JSONDecodeError):  # loading it will say what is wrong, if anything is
         return "bert"
     return "roberta" if "roberta" in str(config.get("model_type")) else "bert"
-
-
-class _Screen:
-    """A bar on the error stream with loss, rate and time left; scores and notes as lines above it."""
-
-    def __init__(self) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}"),
-            RateColumn(),
-            TimeRemainingColumn(),
-            console=errors,
-        )
-
-    def __enter__(self) -> _Screen:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def listener(self) -> Any:
-        from s2sent.training.log import Listener
-
-        bar = self.bar
-
-        class Shown(Listener):
-            def note(self, text: str) -> None:
-                bar.console.print(escape(text), soft_wrap=True)
-
-            def start(self, done: int, total: int) -> None:
-                self.task = bar.add_task("Training", total=total, completed=done, loss="")
-
-            def step(self, step: int, loss: float) -> None:
-                bar.update(self.task, completed=step, loss=f"{loss:.4f}")
-
-            def evaluated(self, step: int, score: float, is_best: bool) -> None:
-                bar.console.print(f"step {step:>6}  {score:6.2f}{'  best' if is_best else ''}")
-
-        return Shown()

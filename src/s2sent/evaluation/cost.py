@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -48,6 +49,15 @@ def interleaved_seconds(
 def paired_ratios(seconds: Sequence[float], base_seconds: Sequence[float]) -> list[float]:
     """Return the ratio to the base, round by round."""
     return [own / base for own, base in zip(seconds, base_seconds, strict=True)]
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the half-width of its 95 % interval.
+
+    From the spread of the middle half: a neighbour's burst is not noise of ours.
+    """
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return float(middle), float(1.96 * 1.2533 * (high - low) / 1.349 / np.sqrt(len(values)))
 
 
 class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]

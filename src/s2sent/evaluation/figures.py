@@ -32,6 +32,11 @@ class Panel:
     gold: NDArray[np.float64]
     spearman: float
 
+    @property
+    def title(self) -> str:
+        """What stands above it."""
+        return f"{self.name}\nSpearman {self.spearman:.2f}, {len(self.gold):,} pairs"
+
     @classmethod
     def of(cls, name: str, result: TaskResult) -> "Panel":
         """From a result, which keeps the similarity of every pair."""
@@ -47,6 +52,11 @@ def group_of(gold: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def density_figure(panels: Sequence[Panel], path: Path) -> None:
+    """Write what `densities` draws."""
+    save_figure(densities(panels), path)
+
+
+def densities(panels: Sequence[Panel]) -> "Figure":
     """The paper's figure: density of cosine similarity in five groups of gold rating, one panel for each model.
 
     A good model has the groups climb from left to right with little overlap; a narrow one (all cosines alike) shows at
@@ -54,7 +64,7 @@ def density_figure(panels: Sequence[Panel], path: Path) -> None:
     """
     figure, axes = _canvas(panels, width=3.1, height=3.6)
     low = min(float(panel.similarity.min()) for panel in panels)
-    grid = np.linspace(min(-0.1, low - 0.05), 1.05, 400)
+    grid = np.linspace(min(-0.1, low - 0.15), 1.05, 400)
     for panel, axis in zip(panels, axes, strict=True):
         group = group_of(panel.gold)
         for index in range(GROUPS):
@@ -72,9 +82,9 @@ def density_figure(panels: Sequence[Panel], path: Path) -> None:
         axis.set_xlim(grid[0], grid[-1])
         axis.set_ylim(-0.05, GROUPS + 0.05)
         axis.set_xlabel("cosine similarity")
-        axis.set_title(f"{panel.name}\nSpearman {panel.spearman:.2f}", fontsize=9)
+        axis.set_title(panel.title, fontsize=9)
     axes[0].set_ylabel("gold rating")
-    save_figure(figure, path)
+    return figure
 
 
 def scatter_figure(panels: Sequence[Panel], path: Path) -> None:
@@ -88,7 +98,7 @@ def scatter_figure(panels: Sequence[Panel], path: Path) -> None:
         axis.plot(found / 2, [panel.similarity[bins == one].mean() for one in found], color=INK, linewidth=1.5)
         axis.set_ylim(low, 1.05)
         axis.set_xlabel("gold rating")
-        axis.set_title(f"{panel.name}\nSpearman {panel.spearman:.2f}", fontsize=9)
+        axis.set_title(panel.title, fontsize=9)
     axes[0].set_ylabel("cosine similarity")
     save_figure(figure, path)
 

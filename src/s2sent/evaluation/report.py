@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from s2sent.evaluation.result import Report, TaskResult
 
@@ -46,7 +48,7 @@ class Grid:
     rows: tuple[tuple[str, tuple[Entry, ...]], ...]
     below: tuple[str, ...] = ()
 
-    def render(self, style: Format) -> str | Table:
+    def render(self, style: Format) -> str | RenderableType:
         """The table in this format; json and csv have their own functions, for they hold more than the table shows."""
         if style is Format.MARKDOWN:
             return self._markdown()
@@ -79,8 +81,8 @@ class Grid:
         lines += [r"\bottomrule", r"\end{tabular}", *(f"% {text}" for text in self.below)]
         return "\n".join(lines)
 
-    def _rich(self) -> Table:
-        table = Table(caption="\n".join(map(escape, self.below)) or None, caption_justify="left")
+    def _rich(self) -> RenderableType:
+        table = Table()
         table.add_column("")
         for column in self.columns:
             table.add_column(column, justify="right", no_wrap=True)
@@ -90,7 +92,8 @@ class Grid:
                 style = " ".join([*(["bold"] if entry.best else []), *(["underline"] if entry.significant else [])])
                 cells.append(f"[{style}]{entry.text}[/]" if style else entry.text)
             table.add_row(escape(name), *cells)
-        return table
+        # Not as the table's caption, which would be as narrow as the table.
+        return Group(table, *(Text(text, style="dim italic") for text in self.below))
 
 
 def report_grid(report: Report, intervals: dict[str, tuple[float, float]] | None = None) -> Grid:
@@ -112,7 +115,8 @@ def blocks_grid(blocks: dict[str, list[TaskResult]]) -> Grid:
         (name, tuple(Entry(f"{value:.2f}", best=value == best[column]) for column, value in enumerate(values)))
         for name, values in table.items()
     )
-    return Grid(tasks, rows, ("Mean over tokens of each block's states; Spearman × 100.",))
+    notes = [note for result in next(iter(blocks.values())) for note in result.notes]
+    return Grid(tasks, rows, ("Mean over tokens of each block's states; Spearman × 100.", *notes))
 
 
 def comparison_grid(comparison: Comparison) -> Grid:
@@ -125,7 +129,7 @@ def comparison_grid(comparison: Comparison) -> Grid:
             text = f"{cell.mean:.2f}" + ("" if cell.std is None else f" ± {cell.std:.2f}")
             entries.append(Entry(text, cell.best and len(comparison.rows) > 1, cell.significant))
         rows.append((name, tuple(entries)))
-    return Grid(comparison.columns, tuple(rows), (comparison.how,))
+    return Grid(comparison.columns, tuple(rows), (comparison.how, *comparison.notes))
 
 
 def report_csv(reports: Sequence[Report]) -> str:

@@ -37,9 +37,9 @@ class TaskResult:
     """All times 100. STS: ``all``, ``mean``, ``wmean``, ``pearson``; transfer: ``accuracy``, ``dev``, ``f1`` (MRPC)."""
     samples: int
     """Scored pairs (STS) or tested sentences (transfer)."""
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict, repr=False)
     """Scores by subset or by fold, regularisers chosen, the configuration."""
-    evidence: dict[str, list[float]] = field(default_factory=dict)
+    evidence: dict[str, list[float]] = field(default_factory=dict, repr=False)
     """Per sample, for intervals and figures: ``similarity`` and ``gold`` in the order of subsets, or ``correct``."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -69,6 +69,9 @@ class Report:
     source: str = ""
     fingerprint: str | None = None
     probes: str = "default"
+
+    def __str__(self) -> str:
+        return f"{self.model}: " + ", ".join(f"{task} {score:.2f}" for task, score in self.headlines().items())
 
     def __getitem__(self, task: str) -> TaskResult:
         for result in self.results:

@@ -101,5 +101,5 @@ def probe_config(probes: str | ProbeConfig) -> ProbeConfig:
     if isinstance(probes, ProbeConfig):
         return probes
     if probes not in PROBES:
-        raise ConfigError(f"probes must be {' or '.join(PROBES)} or a ProbeConfig, not {probes!r}.")
+        raise ConfigError(f"probes must be {' or '.join(PROBES)} (from Python also a ProbeConfig), not {probes!r}.")
     return PROBES[probes]

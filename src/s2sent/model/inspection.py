@@ -13,7 +13,8 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from s2sent.errors import DataError, ModelError
-from s2sent.model.pooling import SelectivePooling, layout_of
+from s2sent.model.pooling import SelectivePooling
+from s2sent.selection import Selector
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,16 @@ def inspect(model: SentenceTransformer, sentences: Sequence[str]) -> Inspection:
         part_sizes=selector.part_sizes,
         shares=weights.mean(dim=-1),
         part_shares=torch.stack([part.mean(dim=-1) for part in parts], dim=-1),
-        spectrum=None if selected.projections is None else _spectrum(pooling, selected.projections, features),
+        spectrum=None if selected.projections is None else _spectrum(selector, selected.projections),
     )
 
 
-def _spectrum(pooling: SelectivePooling, projections: Tensor, features: dict[str, Tensor]) -> Tensor:
-    """(s, n, k, d) sums over tokens → (n, m) root mean squares of the blocks' terms of the squeeze, per token."""
-    token_frequencies = [int(b) for b in pooling.selector.token_frequencies.tolist()]
+def _spectrum(selector: Selector, projections: Tensor) -> Tensor:
+    """(s, n, k, d) means over tokens → (n, m) root mean squares of the blocks' terms of the squeeze."""
     branches = projections.shape[1]
-    layout = layout_of(features)
-    assert layout is not None, "the host's preprocess gives an attention mask"
-    per_token = projections / layout.lengths[:, None, None, None]
-    strength = per_token.square().mean(dim=(0, 3)).sqrt().cpu()  # (n, k)
+    strength = projections.square().mean(dim=(0, 3)).sqrt().cpu()  # (n, k)
     columns = []
-    for a, b in pooling.selector.frequencies:
+    for a, b in selector.frequencies:
         block_basis = torch.tensor([abs(math.cos(math.pi * a * (n + 0.5) / branches)) for n in range(branches)])
-        columns.append(block_basis * strength[:, token_frequencies.index(b)])
+        columns.append(block_basis * strength[:, selector.token_frequencies.index(b)])
     return torch.stack(columns, dim=-1)

@@ -196,7 +196,7 @@ class SelectivePooling(Module):
                 return layout.first_token()
             case "mask":
                 is_mask = (features["input_ids"] == self._mask_token_id) & layout.mask
-                last = layout.largest(torch.where(is_mask, layout.position, -1))
+                last = layout.largest(torch.where(is_mask, layout.position, 0))
                 return (layout.mask & (layout.position == layout.of_token(last))).float()
 
     def _check_text(self, features: Mapping[str, Any], layout: TokenLayout) -> None:
@@ -206,24 +206,21 @@ class SelectivePooling(Module):
         if layout.mask.numel() == 0:
             raise DataError("An empty batch: there is no sentence to encode. Give at least one.")
         ids = features.get("input_ids")
-        if ids is None or (self.pooling != "mask" and int(layout.lengths.min()) > _SHORT):
+        if ids is None or (self.pooling != "mask" and min(layout.lengths.tolist()) > _SHORT):
             return
         is_text = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device), invert=True) & layout.mask
         if not bool(layout.any(is_text).all()):
-            self._refuse(
-                layout.any(is_text),
-                "has no text, only special tokens, and nothing to select from. Leave empty sentences out.",
+            raise DataError(
+                "A sentence of this batch has no text, only special tokens, and nothing to select from. Leave empty "
+                "sentences out."
             )
         if self.pooling == "mask":
             has_mask = layout.any((ids == self._mask_token_id) & layout.mask)
             if not bool(has_mask.all()):
-                self._refuse(has_mask, "has no mask token, and pooling='mask' takes its vector. Put one into the text.")
-
-    @staticmethod
-    def _refuse(good: Tensor, what: str) -> None:
-        """Raise for the first sentence that is not `good` (b,)."""
-        number = int((~good).nonzero()[0]) + 1
-        raise DataError(f"A sentence (number {number} in a batch of {len(good)}) {what}")
+                raise DataError(
+                    "A sentence of this batch has no mask token, and pooling='mask' takes its vector. Put one into the "
+                    "text."
+                )
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return everything that decides a vector, for the module's config.json."""

@@ -151,8 +151,8 @@ class PromptTransformer(Transformer):
             return_attention_mask=False,
             return_token_type_ids=False,
         )["input_ids"]
-        if empty := [number for number, ids in enumerate(sentences, start=1) if not ids]:
-            raise DataError(f"Sentence {empty[0]} of {len(texts)} is empty. Leave empty sentences out.")
+        if not all(sentences):  # whose number in the batch is of no use: the host sorts by length
+            raise DataError("A sentence of this batch has no text. Leave empty sentences out.")
         # Some vocabularies (Unigram) find the mask token's text even when told not to look for special tokens.
         mask, unknown = tokenizer.mask_token_id, tokenizer.unk_token_id
         return [

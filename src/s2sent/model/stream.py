@@ -115,7 +115,10 @@ class BlockStream:
     def _current(self) -> Pass | None:
         if torch.compiler.is_compiling():
             return None
-        return next((running for running in _running.get() if running.stream is self), None)
+        for running in _running.get():
+            if running.stream is self:
+                return running
+        return None
 
     def _close(self) -> None:
         _running.set(tuple(running for running in _running.get() if running.stream is not self))

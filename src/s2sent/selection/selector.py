@@ -33,8 +33,8 @@ class Selection:
         embedding: (b, d) the fused and pooled sentence vectors.
         weights: (b, n, d) the weight of every block: the embedding is Σₙ weights · pooled block. They sum to 1 over
             the blocks for `fusion="stack"`. For the token gate, their mean over the sentence's tokens.
-        projections: (b, n, k, d) every branch summed over its tokens with each token frequency; None where nothing is
-            squeezed (the token gate, and the forms without a gate).
+        projections: (b, n, k, d) every branch's mean over its tokens, weighted with the cosine of each token
+            frequency; None where nothing is squeezed (the token gate, and the forms without a gate).
     """
 
     embedding: Tensor
@@ -105,36 +105,42 @@ class Selector(nn.Module):
         if len(self.frequencies) > dim:
             raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
         self.part_sizes = part_sizes(dim, len(self.frequencies))
-        self._token_indices = sorted({b for _, b in self.frequencies})  # 0 is always there, and first
-        self._part_rows = [self._token_indices.index(b) for _, b in self.frequencies]
+        self.token_frequencies = sorted({b for _, b in self.frequencies})  # 0 is always there, and first
         self._make_bases(torch.device("cpu"))
         self.reset_parameters()
 
-    token_frequencies: Tensor
+    token_angles: Tensor
     block_basis: Tensor
+    own_part: Tensor
 
     def _make_bases(self, device: torch.device) -> None:
-        """Compute what does not depend on the sentence, in fp32: the token frequencies, and the block half of the DCT.
+        """Compute what does not depend on the sentence, in fp32: token frequencies times π, the block half of the DCT.
 
-        The part of the scale that does not depend on the sentence is in it, too.
+        The latter has, for every part, a weight for each projection (n·k) of the blocks: zero but where k is the
+        part's own token frequency. The part of the scale that does not depend on the sentence is in it, too.
         """
-        a, b = torch.tensor(self.frequencies, dtype=torch.float64).T[:, None]  # (1, m) each
+        a, b = torch.tensor(self.frequencies, dtype=torch.float64).T[..., None, None]  # (m, 1, 1) each
         branches = self.config.branches
         n = torch.arange(branches, dtype=torch.float64)[:, None]
-        basis = torch.cos(math.pi / branches * (n + 0.5) * a)  # (n, m)
+        frequencies = torch.tensor(self.token_frequencies, dtype=torch.float64)  # (k,)
+        basis = torch.cos(math.pi / branches * (n + 0.5) * a) * (frequencies == b)  # (m, n, k)
         if self.config.scale == "mean":
             basis = basis / branches
         elif self.config.scale == "orthonormal":
             basis = basis * torch.sqrt((1 + (a > 0)) * (1 + (b > 0)) / branches)
-        basis = basis.repeat_interleave(torch.tensor(self.part_sizes), dim=1)  # (n, d)
-        frequencies = torch.tensor(self._token_indices, dtype=torch.float32)  # (k,)
-        self.register_buffer("token_frequencies", frequencies.to(device), persistent=False)
-        self.register_buffer("block_basis", basis.float().to(device), persistent=False)
+        part = torch.arange(len(self.part_sizes)).repeat_interleave(torch.tensor(self.part_sizes))  # (d,)
+        buffers = {
+            "token_angles": (math.pi * frequencies).float(),
+            "block_basis": basis.flatten(1).float(),
+            "own_part": part * self.dim + torch.arange(self.dim),  # where in (m·d) each feature has its own part's
+        }
+        for name, values in buffers.items():
+            self.register_buffer(name, values.to(device), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.half()`, `.to(bfloat16)` take all float buffers along; the bases stay exact.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._make_bases(self.token_frequencies.device)
+        self._make_bases(self.token_angles.device)
         return self
 
     def reset_parameters(self) -> None:
@@ -182,44 +188,45 @@ class Selector(nn.Module):
 
     def token_basis(self, layout: TokenLayout, pool: Tensor | None = None) -> TokenBasis:
         """Return what `project`s a block's states: a row per token frequency, then one that pools, if not the mean."""
-        basis = TokenBasis.cosines(self.token_frequencies, layout)
+        basis = TokenBasis.cosines(self.token_angles, layout)
         return basis if pool is None else basis.with_row(pool)
 
     def select(self, projections: Sequence[Tensor], basis: TokenBasis, dtype: torch.dtype) -> Selection:
         """Select from blocks that were `project`ed (b, k, d) one by one, as a streamed encoder gives them."""
-        lengths = basis.layout.lengths
         blocks = torch.stack(list(projections), dim=1)  # (b, n, k, d)
-        squeezed = blocks[:, :, : len(self._token_indices)]
+        squeezed = blocks[:, :, : len(self.token_frequencies)]
         if self.config.fusion != "stack":
             squeezed = squeezed.mean(dim=1, keepdim=True)
 
         weights = (
-            self.weigh(self.squeeze(squeezed, lengths)) if self.config.gated else self.fixed_weights(blocks.shape[0])
+            self.weigh(self.squeeze(squeezed, basis.layout.lengths))
+            if self.config.gated
+            else self.fixed_weights(blocks.shape[0])
         )
         if self.config.fusion != "stack":
             weights = (weights / len(projections)).expand(-1, len(projections), -1)
-        out = Selection(self._pooled(weights, blocks, lengths).to(dtype), weights)
+        out = Selection(self._pooled(weights, blocks).to(dtype), weights)
         out.projections = squeezed if self.config.gated else None
         return out
 
-    def _pooled(self, weights: Tensor, projections: Tensor, lengths: Tensor) -> Tensor:
+    def _pooled(self, weights: Tensor, projections: Tensor) -> Tensor:
         """Weigh and add up the pooled blocks: (b, n, d) and (b, n, k, d) → (b, d)."""
-        if projections.shape[2] > len(self._token_indices):
-            return (weights * projections[:, :, -1]).sum(dim=1)  # a pooling of its own has the last row
-        return (weights * projections[:, :, 0]).sum(dim=1) / lengths[:, None]  # frequency 0 sums the tokens: the mean
+        own_pooling = projections.shape[2] > len(self.token_frequencies)
+        pooled = projections[:, :, -1 if own_pooling else 0]  # frequency 0 is the mean
+        return (weights * pooled).sum(dim=1)
 
     def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
         """Frequency Selection (eqs. split, dct1, f): each part with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
-        parts = torch.split(projections, list(self.part_sizes), dim=-1)
-        own_row = [part[:, :, k] for part, k in zip(parts, self._part_rows, strict=True)]
-        f = (torch.cat(own_row, dim=-1) * self.block_basis).sum(dim=1)  # (b, d)
-        match self.config.scale:
+        with full_precision(projections):
+            spectrum = torch.bmm(self.block_basis.expand(projections.shape[0], -1, -1), projections.flatten(1, 2))
+        f = spectrum.flatten(1).index_select(1, self.own_part)  # (b, m, d) → (b, d)
+        match self.config.scale:  # of a mean over the tokens
             case "mean":
-                return f / lengths[:, None]
-            case "orthonormal":
-                return f * lengths[:, None].rsqrt()
-            case "sum":
                 return f
+            case "orthonormal":
+                return f * lengths[:, None].sqrt()
+            case "sum":
+                return f * lengths[:, None]
 
     def weigh(self, f: Tensor) -> Tensor:
         """Excite and select: the squeezed sentence f (…, d) → every branch's weights (…, n, d) in fp32."""
@@ -230,7 +237,7 @@ class Selector(nn.Module):
         if self.config.gate == "static":
             weights = self.block_logits.float().softmax(dim=0)  # (n,)
         else:
-            weights = torch.ones(1, device=self.token_frequencies.device)
+            weights = torch.ones(1, device=self.token_angles.device)
         return weights[None, :, None].expand(sentences, -1, self.dim)
 
     def excite(self, f: Tensor, branch: int | None = None) -> Tensor:
@@ -238,15 +245,15 @@ class Selector(nn.Module):
 
         In fp32 whatever the weights' type: with `scale="sum"` f leaves the range of half precision.
         """
-        w2 = self.expand.weight.view(self.config.branches, self.dim, -1)  # (n, d, d/r)
+        w2 = self.expand.weight  # (n·d, d/r)
+        if branch is not None:
+            w2 = w2.view(self.config.branches, self.dim, -1)[branch]
         with full_precision(f):
             s = F.linear(f.float(), self.reduce.weight.float())  # (…, d/r)
-            s = s.tanh() if self.config.activation == "tanh" else s.relu()
-            if branch is None:
-                e = F.linear(s, w2.flatten(0, 1).float()).view(*f.shape[:-1], self.config.branches, self.dim)
-            else:
-                e = F.linear(s, w2[branch].float())
-        return e.sigmoid() if self.config.gate == "sigmoid" else e
+            s = s.tanh_() if self.config.activation == "tanh" else s.relu_()
+            e = F.linear(s, w2.float())
+        e = e.sigmoid_() if self.config.gate == "sigmoid" else e
+        return e if branch is not None else e.view(*f.shape[:-1], self.config.branches, self.dim)
 
     def _choose(self, e: Tensor) -> Tensor:
         """Selection (the equation after exc): softmax over the branches, per feature; of a single branch, e itself."""
@@ -264,15 +271,14 @@ class Selector(nn.Module):
         weights = self._choose(e)
         if not stack:
             weights = (weights / len(states)).expand(-1, -1, len(states), -1)
-        layout = basis.layout
         fused = basis.project(_fuse(states, weights.unbind(dim=-2)))[:, None]  # (b, 1, k, d)
         once = fused.new_ones(1, 1, 1)
-        over_tokens = basis.project(weights.flatten(-2))[:, 0] / layout.lengths[:, None]  # (b, n·d)
+        over_tokens = basis.project(weights.flatten(-2))[:, 0]  # (b, n·d): the mean
         out = Selection(
-            embedding=self._pooled(once, fused, layout.lengths).to(states[0].dtype),
+            embedding=self._pooled(once, fused).to(states[0].dtype),
             weights=over_tokens.view(-1, *weights.shape[-2:]),
         )
-        out._states, out._layout, out._token_weights = states, layout, weights
+        out._states, out._layout, out._token_weights = states, basis.layout, weights
         return out
 
     def _checked_states(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -1,4 +1,4 @@
-"""Sums over a sentence's tokens: the token half of the DCT, and pooling, as one small product per block.
+"""Weighted means over a sentence's tokens: the token half of the DCT, and pooling, as one small product per block.
 
 A batch comes in one of two layouts, padded (b, l, d) or, from unpadded attention, flat (1, Σ length, d). Which one
 it is matters only here.
@@ -6,16 +6,18 @@ it is matters only here.
 
 from __future__ import annotations
 
-import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 
-def full_precision(tensor: Tensor) -> torch.autocast:
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
     """Keep autocast, if it is on, from redoing fp32 products in half precision."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    device = tensor.device.type
+    # Switching it off costs as much as a small product, so that is done only where it is on.
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class TokenLayout:
 
     Attributes:
         mask: (b, l), or (1, Σ) when flat: 1 for a real token.
-        position: Same shape: the token's place in its own sentence.
+        position: Same shape: the token's place in its own sentence, counted from 1.
         lengths: (b,): the sentence's own length, L_b.
         sentence: (Σ,) when flat: the sentence each token belongs to.
     """
@@ -38,8 +40,8 @@ class TokenLayout:
     def padded(cls, attention_mask: Tensor) -> TokenLayout:
         """Read the layout off an attention mask (b, l), padded on the left, the right, or both."""
         mask = attention_mask.ne(0)
-        position = mask.cumsum(dim=1) - 1
-        return cls(mask, position, mask.sum(dim=1))
+        position = mask.cumsum(dim=1)
+        return cls(mask, position, position[:, -1])
 
     @classmethod
     def flat(cls, cu_seq_lens: Tensor, tokens: int) -> TokenLayout:
@@ -47,7 +49,7 @@ class TokenLayout:
         cu_seq_lens = cu_seq_lens.long()
         lengths = cu_seq_lens.diff()
         sentence = torch.repeat_interleave(lengths, output_size=tokens)
-        position = torch.arange(tokens, device=lengths.device) - cu_seq_lens[sentence]
+        position = torch.arange(1, tokens + 1, device=lengths.device) - cu_seq_lens[sentence]
         return cls(torch.ones_like(position, dtype=torch.bool)[None], position[None], lengths, sentence)
 
     def of_token(self, values: Tensor) -> Tensor:
@@ -67,12 +69,12 @@ class TokenLayout:
 
     def first_token(self) -> Tensor:
         """Return pooling weights, shaped like the mask, that pick each sentence's first real token ([CLS])."""
-        return (self.mask & (self.position == 0)).float()
+        return (self.mask & (self.position == 1)).float()
 
 
 @dataclass(frozen=True)
 class TokenBasis:
-    """Rows of weights over the tokens, and the sum over tokens with each row.
+    """Rows of weights over the tokens, and the weighted sum over tokens with each row.
 
     Attributes:
         rows: (b, k, l), or (1, k, Σ) when flat; fp32; zero where there is no token.
@@ -83,11 +85,15 @@ class TokenBasis:
     layout: TokenLayout
 
     @classmethod
-    def cosines(cls, frequencies: Tensor, layout: TokenLayout) -> TokenBasis:
-        """Return cos(π b (l + ½) / L_b) (eq. dct_gen) for token `frequencies` b (k,), with each sentence's own L_b."""
-        phase = (layout.position + 0.5) / layout.of_token(layout.lengths)  # (b, l)
-        rows = torch.cos(math.pi * frequencies[None, :, None] * phase[:, None])  # (b, k, l)
-        return cls(rows * layout.mask[:, None], layout)
+    def cosines(cls, angles: Tensor, layout: TokenLayout) -> TokenBasis:
+        """Return cos(π b (l + ½) / L_b) / L_b (eq. dct_gen) for the `angles` π b (k,) of token frequencies b.
+
+        L_b is each sentence's own length, so frequency 0 is exactly the mean over its tokens.
+        """
+        lengths = layout.of_token(layout.lengths)
+        phase = (layout.position - 0.5).div_(lengths)  # (b, l); positions count from 1
+        rows = (phase[:, None] * angles[None, :, None]).cos_()  # (b, k, l)
+        return cls(rows.mul_((layout.mask / lengths)[:, None]), layout)
 
     def with_row(self, weights: Tensor) -> TokenBasis:
         """Append one more row, such as pooling weights (b, l)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Self
 
@@ -38,13 +38,9 @@ class Position:
     batch: int = 0
     carried: tuple[Example, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for a json file."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Make it from plain values again."""
+        """Make it from plain values, as `dataclasses.asdict` gives them."""
         return cls(**{**values, "carried": tuple(tuple(example) for example in values["carried"])})
 
 

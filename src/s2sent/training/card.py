@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 import s2sent
 from s2sent.training.recipes import Recipe, to_toml
@@ -11,12 +11,12 @@ from s2sent.training.recipes import Recipe, to_toml
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
-tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]
+tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]{base_model}
 ---
 
 # {title}
 
-A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent), trained with
+{what}, trained with
 s2sent {version} from `{backbone}` by the objective `{objective}`.
 
 ```python
@@ -29,7 +29,7 @@ vectors = model.encode(["A sentence.", "Another one."])
 
 {scores}
 
-![The run](training/curve.png)
+The weights are those of step {step}.{curve}
 
 ## Data
 
@@ -43,16 +43,29 @@ vectors = model.encode(["A sentence.", "Another one."])
 {recipe}```
 """
 
+_WHAT = {
+    "none": "A sentence encoder without selection",
+    "static": "A sentence encoder with one learned weight per block of its Transformer",
+}
 
-def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, Any]) -> str:
-    """Write the card's text."""
-    table = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in scores.items())]
+
+def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str], step: str, *, has_curve: bool) -> str:
+    """Write the card's text; `step` is the one whose weights these are, of how many."""
+    is_local = Path(recipe.backbone).exists()  # a folder's place means nothing to whoever reads the card elsewhere
+    table = ["| | score |", "|---|---:|", *(f"| {name} | {value} |" for name, value in scores.items())]
     return _CARD.format(
         title=title,
+        what=_WHAT.get(
+            recipe.selection.gate,
+            "A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent)",
+        ),
         version=s2sent.__version__,
-        backbone=recipe.backbone,
+        backbone=Path(recipe.backbone).name if is_local else recipe.backbone,
+        base_model="" if is_local else f"\nbase_model: {recipe.backbone}",
         objective=recipe.objective,
         scores="\n".join(table) if scores else "Not evaluated.",
+        step=step,
+        curve="\n\n![The run](training/curve.png)" if has_curve else "",
         data=data,
         recipe=to_toml(recipe.to_dict()),
     )

@@ -1,7 +1,7 @@
 """Checkpoints that are whole or not there: written beside their place, forced to the disk, then renamed.
 
 A checkpoint has the weights (train-only heads included), the optimizer's moments and the position in the data.
-Random states are not in it, for there are none to keep: every step seeds itself (`run.seed_step`).
+Random states are not in it, for there are none to keep: every step seeds itself (`process.seed_step`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -22,23 +22,55 @@ from torch import Tensor, nn
 from s2sent.disk import sync, unwritable
 from s2sent.errors import DataError
 from s2sent.model.folder import check_safetensors
+from s2sent.training.batches import Position
 
 _STATE, _WEIGHTS, _OPTIMIZER = "state.json", "weights.safetensors", "optimizer.safetensors"
 KEEP = 2
 """How many checkpoints stay: the newest, and one more should a disk lose the newest."""
 
 
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        step: How many steps are behind it.
+        position: Where it is in the data.
+        best_step: Which step had the best score so far, and
+        best_score: what it was.
+        before: The untrained model's score.
+        done: Whether there is nothing left but to save the model.
+        duplicates: How often a text was moved to a later batch, being in one already.
+        leftover: How many examples found no place.
+    """
+
+    step: int = 0
+    position: Position = field(default_factory=Position)
+    best_step: int = 0
+    best_score: float | None = None
+    before: float | None = None
+    done: bool = False
+    duplicates: int = 0
+    leftover: int = 0
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Make it from plain values, as `dataclasses.asdict` gives them."""
+        return cls(**{**values, "position": Position.from_dict(values["position"])})
+
+
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint on the disk."""
+    """A whole checkpoint on the disk: how far the run was, and what run it is (`run`: its recipe, text and ranks)."""
 
     folder: Path
-    state: dict[str, Any]
+    progress: Progress
+    run: dict[str, Any]
 
     @property
     def step(self) -> int:
         """How many steps are behind it."""
-        return int(self.state["step"])
+        return self.progress.step
 
     def restore(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put weights and moments back in place."""
@@ -65,12 +97,12 @@ class Checkpoints:
                 state = json.loads((folder / _STATE).read_bytes())
                 for name in (_WEIGHTS, _OPTIMIZER):
                     check_safetensors(folder / name)
-                return Checkpoint(folder, state)
-            except (OSError, ValueError):  # ModelError is a ValueError, too
+                return Checkpoint(folder, Progress.from_dict(state["progress"]), state["run"])
+            except (OSError, ValueError, KeyError, TypeError):  # ModelError is a ValueError, too
                 continue
         return None
 
-    def write(self, loss: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def write(self, loss: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, run: dict[str, Any]) -> None:
         """Write a checkpoint, then remove those that are no longer needed."""
         names: dict[Tensor, str] = {parameter: name for name, parameter in loss.named_parameters()}
         moments = {
@@ -78,13 +110,14 @@ class Checkpoints:
             for parameter, moment in optimizer.state.items()
             for kind, value in moment.items()
         }
-        with whole_folder(self.folder / f"step-{state['step']:09d}") as folder:
+        with whole_folder(self.folder / f"step-{progress.step:09d}") as folder:
             save_file(weights_of(loss), folder / _WEIGHTS)
             save_file(moments, folder / _OPTIMIZER)
+            state = {"progress": asdict(progress), "run": run}
             (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
         for old in sorted(self.folder.glob("step-*"))[:-KEEP]:
             shutil.rmtree(old, ignore_errors=True)
-        self._forget_best(keep=state["best_step"])
+        self._forget_best(keep=progress.best_step)
 
     def write_best(self, loss: nn.Module, step: int) -> None:
         """Keep the weights of the best step so far. The checkpoint that knows of it is written later."""
@@ -98,12 +131,12 @@ class Checkpoints:
     def _best(self, step: int) -> Path:
         return self.folder / f"best-{step:09d}"
 
-    def _forget_best(self, keep: int | None) -> None:
+    def _forget_best(self, keep: int) -> None:
         # Older checkpoints may still name an older best: those of the checkpoints that stay are kept.
         kept = {keep}
         for folder in self.folder.glob("step-*"):
             try:
-                kept.add(json.loads((folder / _STATE).read_bytes())["best_step"])
+                kept.add(json.loads((folder / _STATE).read_bytes())["progress"]["best_step"])
             except (OSError, ValueError, KeyError):
                 continue
         for folder in self.folder.glob("best-*"):
@@ -111,8 +144,12 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def clear(self) -> None:
-        """Remove them all."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove them all: at once as anybody sees it, for half of them would be a run that cannot go on."""
+        if self.folder.exists():
+            gone = self.folder.with_name(".checkpoints-removed")
+            shutil.rmtree(gone, ignore_errors=True)
+            self.folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 @contextmanager

@@ -15,6 +15,9 @@ class Listener:
     def note(self, text: str) -> None:
         """Something a person should know, in a line."""
 
+    def doing(self, what: str) -> None:
+        """Something begins that may take a while."""
+
     def start(self, done: int, total: int) -> None:
         """Training begins, `done` steps of `total` being behind."""
 
@@ -23,6 +26,18 @@ class Listener:
 
     def evaluated(self, step: int, score: float, is_best: bool) -> None:
         """The model was scored."""
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read a run's log, a dictionary a line; one that was cut short when the machine died is left out."""
+    rows = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue
+    return rows
 
 
 class Log:
@@ -41,8 +56,10 @@ class Log:
         if not active:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        kept = [row for row in self.rows() if row["step"] <= upto] if upto else []
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        kept = [row for row in read_log(self.path) if row["step"] <= upto] if upto else []
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        new.replace(self.path)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -59,20 +76,14 @@ class Log:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Read the lines; one that was cut short when the machine died is left out."""
-        rows = []
-        if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                try:
-                    rows.append(json.loads(line))
-                except ValueError:
-                    continue
-        return rows
+    def close(self) -> None:
+        """Write out what TensorBoard's writer still holds."""
+        if self.board is not None:
+            self.board.close()
 
     def draw(self, path: Path, score_name: str) -> None:
         """Draw the loss and the score over the steps."""
-        rows = self.rows()
+        rows = read_log(self.path)
         figure = new_figure(7, 4)
         axes = figure.add_subplot()
         losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]

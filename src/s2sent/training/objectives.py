@@ -81,6 +81,9 @@ class ContrastiveLoss(CachedLossMixin, nn.Module):
         embeddings: Tensor = self.model(self.together(views))["sentence_embedding"]
         return self._contrast_in_fp32(list(torch.split(embeddings, rows)))
 
+    def check_batch(self, size: int) -> None:
+        """Raise if a step, of `size` examples over all ranks, would fail: before anything long begins."""
+
     def views(self, columns: list[Features]) -> list[Features]:
         """Return the batches to encode, the anchors first. By default the columns as they are."""
         return columns

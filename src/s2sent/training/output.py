@@ -9,9 +9,16 @@ from sentence_transformers import SentenceTransformer
 from transformers.utils import logging
 
 from s2sent.disk import sync
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 from s2sent.training.checkpoint import Checkpoint, whole_folder
 from s2sent.training.recipes import Recipe
+
+_OWN = ("recipe.toml", "training", "checkpoints", ".checkpoints-removed")
+"""What a run that has not come to its end may have left."""
+
+
+class FinishedError(ConfigError):
+    """This very run has come to its end already."""
 
 
 def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None:
@@ -19,7 +26,7 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file; the output is a folder.")
     if found is not None:
-        before = found.state["recipe"]
+        before = found.run["recipe"]
         now = recipe.to_dict()
         if differing := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
             raise ConfigError(
@@ -28,12 +35,22 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None
             )
         return
     if (output / "modules.json").exists():
+        if _same_recipe(output / "recipe.toml", recipe):
+            raise FinishedError(f"{output} has the model of this run already. To train it anew: --restart.")
         raise ConfigError(
-            f"{output} has a finished model already. Choose another output, or train it anew with --restart."
+            f"{output} has a finished model of another recipe already. Choose another output, or train it anew with "
+            "--restart."
         )
     strangers = sorted(path.name for path in output.iterdir()) if output.exists() else []
-    if strangers := [name for name in strangers if name not in ("recipe.toml", "training", "checkpoints")]:
+    if strangers := [name for name in strangers if name not in _OWN]:
         raise ConfigError(f"{output} is not empty: it has {strangers[0]}. Choose another output.")
+
+
+def _same_recipe(path: Path, recipe: Recipe) -> bool:
+    try:
+        return Recipe.load(path) == recipe
+    except S2SentError:
+        return False
 
 
 def clear_output(output: Path) -> None:

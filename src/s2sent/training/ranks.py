@@ -70,6 +70,14 @@ class Ranks:
             value = value / self.world
         return value
 
+    def from_leader(self, value: float) -> float:
+        """Tell everybody the leader's number."""
+        if self.world > 1:
+            told = torch.tensor(value, dtype=torch.float64, device=self.device)
+            dist.broadcast(told, src=0)
+            value = told.item()
+        return value
+
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Average the gradients over the ranks, in one message.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -19,6 +19,15 @@ from s2sent.selection import SelectionConfig
 Head = Literal["none", "mlp"]
 Precision = Literal["fp32", "bf16"]
 Family = Literal["bert", "roberta"]
+DEV_CHOICES = ("auto", "stsb", "heldout", "none")
+"""What `Recipe.dev` may be besides a file."""
+
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a text"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +56,10 @@ class Recipe:
         by_length: Whether batches have texts of like length.
         window: How many examples are shuffled, and sorted by length, together.
         evaluate_every: Steps between validations.
-        dev: What decides which step is best: `auto`: STS-B dev where S2SENT_DATA has it, else `heldout`; `heldout`:
-            alignment and uniformity on held-out lines; `none`: the last step is kept; or a file with two sentences and
-            a score per row (.csv or .tsv with a header: sentence1, sentence2, score).
+        dev: What decides which step is best. `stsb`: STS-B dev, which S2SENT_DATA must have. `heldout`: alignment and
+            uniformity on held-out lines. `auto`: the first where it is there, else the second. `none`: the last step
+            is kept. Or a file with two sentences and a score per row (.csv or .tsv with a header: sentence1,
+            sentence2, score).
         seed: Decides the data's order, dropout and the new weights.
         precision: `bf16` computes in bfloat16 where the machine can; weights stay fp32.
         gradient_checkpointing: Compute blocks again in the backward pass instead of keeping their activations.
@@ -91,11 +101,12 @@ class Recipe:
         selection: Any = self.selection
         if not isinstance(selection, SelectionConfig):
             object.__setattr__(self, "selection", SelectionConfig.from_dict(selection))
+        self._check_types()
         for name in ("batch_size", "epochs", "max_length", "window", "evaluate_every"):
-            self._check(name, isinstance(getattr(self, name), int) and getattr(self, name) >= 1, "at least 1")
+            self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("steps", "mini_batch_size"):
             value = getattr(self, name)
-            self._check(name, value is None or (isinstance(value, int) and value >= 1), "at least 1, or not given")
+            self._check(name, value is None or value >= 1, "at least 1, or not given")
         self._check("batch_size", self.batch_size >= 2, "at least 2: one example has no negatives")
         self._check("max_length", self.max_length >= 3, "at least 3")
         for name in ("temperature", "learning_rate", "clip"):
@@ -115,9 +126,29 @@ class Recipe:
                 f"and columns={list(self.columns)} names {len(self.columns)}."
             )
 
+    def _check_types(self) -> None:
+        """A recipe may come from a file, where a number in quotes is a text."""
+        for option in fields(self):
+            kind, _, optional = str(option.type).partition(" | ")
+            value = getattr(self, option.name)
+            if kind not in _TYPES or (optional and value is None):
+                continue
+            types, what = _TYPES[kind]
+            fits = isinstance(value, types) and (isinstance(value, bool) == (kind == "bool"))
+            self._check(option.name, fits, what)
+
     def _check(self, name: str, legal: bool, what: str) -> None:
         if not legal:
             raise ConfigError(f"{name}={getattr(self, name)!r} is not legal: it is {what}.")
+
+    def anchored(self) -> Self:
+        """Return the recipe with the paths of what is there made absolute: it can be run again from any folder."""
+
+        def anchor(name: str) -> str:
+            return str(Path(name).absolute()) if Path(name).exists() else name
+
+        dev = self.dev if self.dev in DEV_CHOICES else anchor(self.dev)
+        return replace(self, backbone=anchor(self.backbone), corpus=tuple(map(anchor, self.corpus)), dev=dev)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, without what is not set."""
@@ -212,18 +243,19 @@ class Whitened(Recipe):
     """WhitenedCSE: shuffled group whitening before the head, more than one positive.
 
     Args:
-        groups: How many groups of features are whitened; it must divide the backbone's width.
+        groups: How many groups of features are whitened; it must divide the backbone's width. None: pairs of
+            features, which are the paper's 384 groups of 768.
         views: Views per sentence, the anchor included: the paper's "positive number".
     """
 
     objective: ClassVar[str] = "whitened"
     head: Head = "mlp"
-    groups: int = 384
+    groups: int | None = None
     views: int = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check("groups", self.groups >= 1, "at least 1")
+        self._check("groups", self.groups is None or self.groups >= 1, "at least 1, or not given")
         self._check("views", self.views >= 2, "at least 2: the anchor and a positive")
 
 
@@ -233,6 +265,7 @@ RECIPES: dict[str, type[Recipe]] = {kind.objective: kind for kind in (SimCSE, Su
 # difference between families is the number of groups.
 PRESETS: dict[str, dict[tuple[str, str], dict[str, Any]]] = {
     "paper": {
+        ("whitened", "bert"): {"groups": 384},
         ("whitened", "roberta"): {"groups": 256},
     },
     "original": {
@@ -255,14 +288,14 @@ def recipe_class(objective: Any) -> type[Recipe]:
     return RECIPES[objective]
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a recipe file into plain values."""
+def read_toml(path: Path, what: str = "a recipe") -> dict[str, Any]:
+    """Read a recipe, or another TOML file that an error calls `what`, into plain values."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}).") from error
     except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{path} is not a recipe: {error}.") from error
+        raise DataError(f"{path} is not {what}: {error}.") from error
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

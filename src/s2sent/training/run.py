@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,27 +18,27 @@ from sentence_transformers import SentenceTransformer
 
 from s2sent.data.corpus import Corpus, Survey
 from s2sent.disk import DiskFullError, is_full
-from s2sent.errors import ConfigError, DataError, S2SentError
-from s2sent.model.tokens import padded, token_ids
+from s2sent.errors import ConfigError, DataError
+from s2sent.model.tokens import token_ids
 from s2sent.training.batches import Batch, Batches, Position
 from s2sent.training.card import model_card
-from s2sent.training.checkpoint import Checkpoint, Checkpoints
-from s2sent.training.log import Listener, Log
+from s2sent.training.checkpoint import Checkpoint, Checkpoints, Progress
+from s2sent.training.log import Listener, Log, read_log
 from s2sent.training.objectives import ContrastiveLoss
 from s2sent.training.output import check_output, clear_output, save_model
 from s2sent.training.precision import bf16_problem
 from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
 from s2sent.training.recipes import Recipe
-from s2sent.training.setup import encoder_of, learning_rate_factor, make_loss, make_model, make_optimizer
+from s2sent.training.setup import encoder_of, make_loss, make_model
+from s2sent.training.step import Stepper
 from s2sent.training.validation import Validator, find_validator, stsb
 
 LOG_EVERY = 10
+"""Steps to a line of the log; fewer in a run so short that its curve would have no points."""
 CHECKPOINT_MINUTES = 5.0
-
-
-class DivergedError(S2SentError):
-    """The loss is no longer a number."""
+EASY = 0.01
+"""A mean loss of the first steps below this teaches little."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Finished:
     """What a run came to.
 
     Attributes:
-        model: The model of the best step, as it was saved.
+        model: The model of the best step, as it was saved. (Of several processes, the one that leads has it.)
         steps: How many steps were taken.
         scores: What it was scored on, before and after.
         best_step: The step whose weights these are.
@@ -90,7 +88,7 @@ def train(
         >>> recipe = SimCSE(backbone="bert-base-uncased", corpus=("lines.txt",))                 # doctest: +SKIP
         >>> train(recipe, "out").model.encode(["A sentence."])                                   # doctest: +SKIP
     """
-    output = Path(output)
+    output, recipe = Path(output), recipe.anchored()
     corpus = Corpus(recipe.corpus, recipe.columns)
     corpus.check()  # first of all: a wrong path should not be found out after a model was loaded
     ranks = Ranks.join(device)
@@ -111,11 +109,7 @@ class _Run:
         self.recipe, self.output, self.corpus, self.ranks, self.listener = recipe, output, corpus, ranks, listener
         self.checkpoints = Checkpoints(output / "checkpoints")
         self.validator: Validator | None = None
-        self.position = Position()
-        self.best_step, self.best_score = 0, float("-inf")
-        self.before: float | None = None
-        self.step = 0
-        self.done = False
+        self.progress = Progress()
         self.recent: list[float] = []  # losses since the log's last line,
         self.tokens = 0  # and tokens
 
@@ -128,16 +122,19 @@ class _Run:
         found = self.checkpoints.newest()
         check_output(self.output, recipe, found)
 
+        self.listener.doing("Reading the text")
         self.survey = self._read_corpus()
         self.total = self._plan()
         if found is not None:
             self._check_same(found)
 
-        self.autocast = self._precision()
+        self.listener.doing("Loading the backbone")
+        autocast = self._precision()
         seed_step(recipe.seed, 0, 0)  # new weights are the same on every rank
         self.model = make_model(recipe, ranks.device)
         self.loss: ContrastiveLoss = make_loss(recipe, self.model).to(ranks.device)
-        self.optimizer = make_optimizer(recipe, self.loss)
+        self.loss.check_batch(recipe.batch_size * ranks.world)
+        self.stepper = Stepper(recipe, self.loss, ranks, self.total, autocast)
         self.batches = Batches(
             self.corpus,
             tokenize=lambda texts: token_ids(encoder_of(self.model), texts, recipe.max_length),
@@ -155,7 +152,7 @@ class _Run:
                 recipe.save(self.output / "recipe.toml")
         else:
             self._restore(found)
-        self.log = Log(self.output / "training", upto=self.step, active=ranks.leads)
+        self.log = Log(self.output / "training", upto=self.progress.step, active=ranks.leads)
 
     def _read_corpus(self) -> Survey:
         survey = self.corpus.survey()
@@ -187,188 +184,173 @@ class _Run:
 
     def to_the_end(self, checkpoint_every: int | None) -> Finished:
         """Take all steps that are left, then save the best model."""
-        if self.step == 0 and self.validator is not None:
-            self.before = self._score()
-            self.log.write(0, score=self.before)
-            self.listener.evaluated(0, self.before, is_best=False)
-        if not self.done:
+        progress = self.progress
+        if progress.step == 0 and self.validator is not None:
+            progress.before = self._score(self.validator)
+            self.log.write(0, score=progress.before)
+            self.listener.evaluated(0, progress.before, is_best=False)
+        if not progress.done:
             self._take_steps(checkpoint_every)
             self._log_loss()
-            if self.step % self.recipe.evaluate_every:
+            if progress.step % self.recipe.evaluate_every:
                 self._evaluate()
-            self.done = True
+            self._say_if_easy()
+            progress.done = True
             self._write_checkpoint()  # dying while the model is saved costs nothing then
         return self._finish()
 
     def _take_steps(self, checkpoint_every: int | None) -> None:
-        if self.step == self.total:  # died between the last step and the end
+        progress = self.progress
+        if progress.step == self.total:  # died between the last step and the end
             return
-        self.listener.start(self.step, self.total)
+        self.listener.start(progress.step, self.total)
         clock = time.monotonic()
         with stop_signals() as stop:
             for batch in self._stream():
-                loss = self._take_step(batch)
-                self.step += 1
-                self.position = batch.position
+                loss = self.stepper.take(batch, progress.step + 1)
+                progress.step += 1
+                progress.position = batch.position
                 self._tell(loss, batch.tokens)
-                if self.step % self.recipe.evaluate_every == 0:
+                if progress.step % self.recipe.evaluate_every == 0:
                     self._evaluate()
                 due = (
-                    self.step % checkpoint_every == 0 if checkpoint_every else minutes_since(clock) > CHECKPOINT_MINUTES
+                    progress.step % checkpoint_every == 0
+                    if checkpoint_every
+                    else minutes_since(clock) > CHECKPOINT_MINUTES
                 )
                 due, stopped = self.ranks.agree(due, stop.is_set())
                 if due or stopped:
                     self._write_checkpoint()
                     clock = time.monotonic()
                 if stopped:
-                    self.listener.note(f"Stopped after step {self.step}. The same command goes on from there.")
+                    self.listener.note(f"Stopped after step {progress.step}. The same command goes on from there.")
                     raise KeyboardInterrupt
-                if self.step == self.total:
+                if progress.step == self.total:
                     break
-        if self.step == 0:
+        if progress.step == 0:
             raise DataError(
                 f"{', '.join(self.recipe.corpus)}: no batch of {self.recipe.batch_size} different texts could be made. "
                 "Are all lines the same?"
             )
 
     def _stream(self) -> Iterator[Batch]:
-        for epoch in range(self.position.epoch, self.recipe.epochs):
-            start = self.position if self.position.epoch == epoch else Position(epoch=epoch)
-            yield from self.batches.epoch(start)
+        at = self.progress.position
+        for epoch in range(at.epoch, self.recipe.epochs):
+            yield from self.batches.epoch(at if at.epoch == epoch else Position(epoch=epoch))
 
-    def _take_step(self, batch: Batch) -> torch.Tensor:
-        recipe, loss = self.recipe, self.loss
-        seed_step(recipe.seed, self.step + 1, self.ranks.rank)
-        loss.train()
-        factor = learning_rate_factor(self.step, self.total, recipe.warmup)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["base_lr"] * factor
-        features = [
-            {key: value.to(self.ranks.device) for key, value in padded(encoder_of(self.model), ids).items()}
-            for ids in batch.columns
-        ]
-        precision: Any = torch.autocast(self.ranks.device.type, self.autocast) if self.autocast else nullcontext()
-        with precision:
-            value = loss(features)
-            if loss.uses_gradient_cache:  # its backward pass runs the encoder again, and must find the same precision
-                value.backward()
-        if not loss.uses_gradient_cache:
-            value.backward()
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        self.ranks.average_gradients(parameters)
-        torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return self.ranks.mean(value.detach())
-
-    def _tell(self, loss: torch.Tensor, tokens: int) -> None:
-        value = float(loss)
-        if not np.isfinite(value):
-            raise DivergedError(
-                f"The loss is {value} at step {self.step}: training has diverged. Use a smaller learning rate than "
-                f"{self.recipe.learning_rate:g}; the last checkpoint is of before."
-            )
-        self.listener.step(self.step, value)
-        self.recent.append(value)
+    def _tell(self, loss: float, tokens: int) -> None:
+        self.listener.step(self.progress.step, loss)
+        self.recent.append(loss)
         self.tokens += tokens * self.ranks.world
-        if self.step % LOG_EVERY == 0:
+        if self.progress.step % min(LOG_EVERY, max(self.total // LOG_EVERY, 1)) == 0:
             self._log_loss()
 
     def _log_loss(self) -> None:
         """Write what has come together since the last time."""
         if self.recent:
-            rate = self.optimizer.param_groups[0]["lr"]
-            loss = float(np.mean(self.recent))
-            self.log.write(self.step, loss=loss, learning_rate=rate, tokens=self.tokens, seconds=round(time.time(), 3))
+            self.log.write(
+                self.progress.step,
+                loss=float(np.mean(self.recent)),
+                learning_rate=self.stepper.learning_rate,
+                tokens=self.tokens,
+                time=round(time.time(), 3),
+            )
         self.recent.clear()
         self.tokens = 0
 
-    def _score(self) -> float:
+    def _say_if_easy(self) -> None:
+        losses = [row["loss"] for row in read_log(self.log.path) if "loss" in row]
+        if losses and losses[0] < EASY:
+            self.listener.note(
+                f"The loss was {losses[0]:.2g} from the start: the backbone tells these texts apart already, and "
+                "little was learned. Larger batches, texts more like each other or hard negatives make it harder."
+            )
+
+    def _score(self, validator: Validator) -> float:
         """Score on rank 0; the others wait and hear."""
-        score = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
-        if self.ranks.leads and self.validator is not None:
-            score += self.validator(self.model)
-        return float(self.ranks.mean(score)) * self.ranks.world
+        self.listener.doing(f"Scoring on {validator.name}")
+        return self.ranks.from_leader(validator(self.model) if self.ranks.leads else 0.0)
 
     def _evaluate(self) -> None:
         if self.validator is None:
             return
-        score = self._score()
-        is_best = score > self.best_score
+        progress, score = self.progress, self._score(self.validator)
+        is_best = progress.best_score is None or score > progress.best_score
         if is_best:
-            self.best_step, self.best_score = self.step, score
+            progress.best_step, progress.best_score = progress.step, score
             if self.ranks.leads:
-                self.checkpoints.write_best(self.loss, self.step)
-        self.log.write(self.step, score=score)
-        self.listener.evaluated(self.step, score, is_best)
+                self.checkpoints.write_best(self.loss, progress.step)
+        self.log.write(progress.step, score=score)
+        self.listener.evaluated(progress.step, score, is_best)
 
     def _write_checkpoint(self) -> None:
+        progress = self.progress
+        progress.duplicates, progress.leftover = self.batches.duplicates, self.batches.leftover
         if self.ranks.leads:
-            state = {
-                "step": self.step,
-                "position": self.position.to_dict(),
-                "best_step": self.best_step,
-                "best_score": self.best_score if self.best_step else None,
-                "before": self.before,
-                "done": self.done,
-                "duplicates": self.batches.duplicates,
-                "leftover": self.batches.leftover,
-                "recipe": self.recipe.to_dict(),
-                "checksum": self.survey.checksum,
-                "ranks": self.ranks.world,
-            }
-            self.checkpoints.write(self.loss, self.optimizer, state)
+            run = {"recipe": self.recipe.to_dict(), "checksum": self.survey.checksum, "ranks": self.ranks.world}
+            self.checkpoints.write(self.loss, self.stepper.optimizer, progress, run)
         self.ranks.wait()
 
     def _check_same(self, found: Checkpoint) -> None:
-        if found.state["checksum"] != self.survey.checksum:
+        if found.run["checksum"] != self.survey.checksum:
             raise DataError(
                 f"{', '.join(self.recipe.corpus)} is not what it was when the run in {self.output} began. Put the old "
                 "text back to go on, or begin anew with --restart."
             )
-        if found.state["ranks"] != self.ranks.world:
+        if found.run["ranks"] != self.ranks.world:
             raise ConfigError(
-                f"The run in {self.output} has {found.state['ranks']} ranks, and this is {self.ranks.world}. Start as "
+                f"The run in {self.output} has {found.run['ranks']} ranks, and this is {self.ranks.world}. Start as "
                 "many to go on, or begin anew with --restart."
             )
 
     def _restore(self, found: Checkpoint) -> None:
-        found.restore(self.loss, self.optimizer)
-        state = found.state
-        self.step = found.step
-        self.position = Position.from_dict(state["position"])
-        self.before, self.best_step, self.done = state["before"], state["best_step"], state["done"]
-        self.best_score = float("-inf") if state["best_score"] is None else state["best_score"]
-        self.batches.duplicates, self.batches.leftover = state["duplicates"], state["leftover"]
-        self.listener.note(f"Going on from step {self.step} of {self.total}.")
+        found.restore(self.loss, self.stepper.optimizer)
+        self.progress = found.progress
+        self.batches.duplicates, self.batches.leftover = found.progress.duplicates, found.progress.leftover
+        self.listener.note(f"Going on from step {self.progress.step} of {self.total}.")
 
     def _finish(self) -> Finished:
-        if self.validator is not None:
-            if self.ranks.leads:
-                self.checkpoints.restore_best(self.loss, self.best_step)
-        else:
-            self.best_step = self.step
+        progress, data = self.progress, self.survey.summary
+        if self.validator is None:
+            progress.best_step = progress.step
+        elif self.ranks.leads:
+            self.checkpoints.restore_best(self.loss, progress.best_step)
         self.model.eval()
-        recipe, ranks, scores, data = self.recipe, self.ranks, dict[str, float](), self.survey.summary
         if self.batches.duplicates:
             data += f" {self.batches.duplicates:,} times a text was moved to a later batch, being in this one already."
         if self.batches.leftover:
             data += f" {self.batches.leftover:,} filled no batch."
+        scores: dict[str, float] = {}
         if self.ranks.leads:
-            if self.validator is not None and self.before is not None:
-                scores = {f"{self.validator.name} before": self.before, self.validator.name: self.best_score}
-            if self.validator is not None and self.validator.name == "STS-B dev":
-                scores["STS-B test"] = stsb("test")(self.model)
-            self._draw()
+            scores = self._last_scores()
+            drawn = self._draw()
+            self.listener.doing("Saving the model")
             shown = {name: f"{value:.2f}" for name, value in scores.items()}
-            card = model_card(self.output.resolve().name, recipe, data, {**shown, "best step": str(self.best_step)})
+            step = f"{progress.best_step:,} of {progress.step:,}"
+            card = model_card(self.output.resolve().name, self.recipe, data, shown, step, has_curve=drawn)
             save_model(self.model, self.output, card)
+            self.log.close()
             self.checkpoints.clear()
         self.ranks.wait()
-        return Finished(self.model, self.step, scores, self.best_step, data, self.output, ranks.leads)
+        return Finished(
+            self.model, progress.step, scores, progress.best_step, data, self.output, leads=self.ranks.leads
+        )
 
-    def _draw(self) -> None:
+    def _last_scores(self) -> dict[str, float]:
+        """What the model card and the screen show: before, best, and STS-B test once, if dev chose."""
+        if self.validator is None or self.progress.before is None or self.progress.best_score is None:
+            return {}
+        name = self.validator.name
+        scores = {f"{name} before": self.progress.before, name: self.progress.best_score}
+        if name == "STS-B dev":
+            self.listener.doing("Scoring on STS-B test")
+            scores["STS-B test"] = stsb("test")(self.model)
+        return scores
+
+    def _draw(self) -> bool:
         try:
             self.log.draw(self.output / "training" / "curve.png", self.validator.name if self.validator else "")
         except ConfigError:  # no matplotlib
             self.listener.note("No curve.png: it needs matplotlib (pip install 's2sent[plot]').")
+            return False
+        return True

@@ -94,11 +94,3 @@ def make_optimizer(recipe: Recipe, loss: ContrastiveLoss) -> torch.optim.AdamW:
         ],
         fused=True,
     )
-
-
-def learning_rate_factor(step: int, total: int, warmup: float) -> float:
-    """Linear warm-up, then linear decay to 0, as a factor of the base rate; `step` counts from 0."""
-    rising = int(total * warmup)
-    if step < rising:
-        return (step + 1) / rising
-    return max(total - step, 0) / max(total - rising, 1)

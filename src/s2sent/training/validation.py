@@ -19,6 +19,7 @@ from s2sent.data.corpus import Corpus
 from s2sent.data.senteval import find_folder
 from s2sent.data.sts import read_sts
 from s2sent.errors import ConfigError, DataError
+from s2sent.training.recipes import DEV_CHOICES
 
 MOST_HELD_OUT = 1000
 
@@ -111,7 +112,7 @@ def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
         return Geometry(sorted(texts, key=len))
     path = Path(dev)
     if not path.exists():
-        raise ConfigError(f"dev={dev!r} is not legal: 'auto', 'stsb', 'heldout', 'none', or a file that is there.")
+        raise ConfigError(f"dev={dev!r} is not legal: {', '.join(DEV_CHOICES)}, or a file that is there.")
     return read_pairs(path)
 
 

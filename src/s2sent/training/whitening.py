@@ -35,17 +35,8 @@ def whiten(x: Tensor, groups: int, order: Tensor) -> Tensor:
             of full rank over so few.
     """
     b, d = x.shape
-    if groups < 1 or d % groups:
-        raise ConfigError(
-            f"groups={groups} does not divide the {d} features. Legal, for example: "
-            f"{', '.join(str(n) for n in range(d, 0, -1) if d % n == 0 and d // n <= 8)}."
-        )
-    width = d // groups
-    if b <= width:
-        raise ConfigError(
-            f"A batch of {b} cannot be whitened in groups of {width} features ({groups} groups): it takes more than "
-            f"{width} sentences. Use a larger batch, or more groups."
-        )
+    width = group_width(d, groups)
+    check_rows(b, width)
     x = x.float()
     grouped = x[:, order].view(b, groups, width)  # (b, g, w)
     centred = grouped - grouped.mean(dim=0)
@@ -60,6 +51,25 @@ def whiten(x: Tensor, groups: int, order: Tensor) -> Tensor:
     return whitened[:, order.argsort()]
 
 
+def group_width(dim: int, groups: int) -> int:
+    """Return how many features a group has; raise unless groups of equal width come out."""
+    if groups < 1 or dim % groups:
+        raise ConfigError(
+            f"groups={groups} does not divide the {dim} features. Legal, for example: "
+            f"{', '.join(str(n) for n in range(dim, 0, -1) if dim % n == 0 and dim // n <= 8)}."
+        )
+    return dim // groups
+
+
+def check_rows(rows: int, width: int) -> None:
+    """Raise unless so many sentences are enough to whiten groups of `width` features."""
+    if rows <= width:
+        raise ConfigError(
+            f"A batch of {rows} cannot be whitened in groups of {width} features: it takes more than {width} "
+            "sentences. Use a larger batch, or more groups."
+        )
+
+
 class WhitenedLoss(ContrastiveLoss):
     """WhitenedCSE: several dropout views of a sentence, each whitened in its own random groups before the head.
 
@@ -68,22 +78,28 @@ class WhitenedLoss(ContrastiveLoss):
 
     Args:
         model: The encoder to train.
-        groups: How many groups of features; see `whiten` for what is legal.
+        groups: How many groups of features; see `whiten` for what is legal. None: pairs.
         views: How many views of a sentence, the anchor included (the paper's "positive number 3").
         temperature: τ.
         head: `mlp`: Linear + tanh behind the whitening.
         mini_batch_size: For GradCache; see `ContrastiveLoss`.
     """
 
-    def __init__(self, model: SentenceTransformer, *, groups: int = 384, views: int = 3, **options: Any) -> None:
+    def __init__(
+        self, model: SentenceTransformer, *, groups: int | None = None, views: int = 3, **options: Any
+    ) -> None:
         super().__init__(model, **options)
         dim = model.get_embedding_dimension() or 0
-        if groups < 1 or dim % groups:
-            whiten(torch.zeros(2, dim), groups, torch.arange(dim))  # raises
+        groups = groups or dim // 2
+        self.width = group_width(dim, groups)
         if views < 2:
             raise ConfigError(f"views={views} is not legal: an anchor and at least one positive make 2.")
         self.groups = groups
         self.n_views = views
+
+    def check_batch(self, size: int) -> None:
+        """Raise for a batch that is too small to whiten."""
+        check_rows(size, self.width)
 
     def views(self, columns: list[Features]) -> list[Features]:
         """The same sentences several times: dropout makes the difference."""

@@ -1,0 +1,210 @@
+"""`s2sent reproduce`: the paper's tables and figures, rerun."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from s2sent.cli.screen import console, errors
+from s2sent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from s2sent.experiments.catalogue import Experiment, Profile
+    from s2sent.experiments.perform import Places
+    from s2sent.experiments.plan import Entry, Run, Settings
+    from s2sent.experiments.store import Store
+
+
+class Engine(StrEnum):
+    """Where runs are done."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+_SIZE, _PLACES = "Size", "Places"
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="main, squeeze, blocks-frequencies, reduction, pooling, transfer, density, gradients, beyond, or all."
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="Show the runs, which are done, and the time left.")] = False,
+    report_only: Annotated[
+        bool,
+        typer.Option("--report-only", help="Write the report from the store alone: no weights or data are needed."),
+    ] = False,
+    engine: Annotated[Engine, typer.Option(help="On this machine, or as tasks of a Ray cluster.")] = Engine.LOCAL,
+    profile: Annotated[
+        str, typer.Option(help="paper (a million sentences, base models) or cpu.", rich_help_panel=_SIZE)
+    ] = ("cpu"),
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many. Default: the profile's.", rich_help_panel=_SIZE)
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Begin no run after this time: 2h, 90m.", rich_help_panel=_SIZE)
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Training steps. Default: the profile's.", rich_help_panel=_SIZE)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=2, help="Default: the profile's.", rich_help_panel=_SIZE)
+    ] = None,
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option("--backbone", "-b", help="A folder or a name on the hub; also several.", rich_help_panel=_PLACES),
+    ] = None,
+    corpus: Annotated[
+        list[str] | None, typer.Option(help="Text to train on: a sentence a line.", rich_help_panel=_PLACES)
+    ] = None,
+    store: Annotated[Path, typer.Option(help="The folder of finished runs.", rich_help_panel=_PLACES)] = Path(
+        "reproduction/runs"
+    ),
+    report: Annotated[
+        Path | None, typer.Option(help="The report's folder. Default: beside the store.", rich_help_panel=_PLACES)
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="SentEval's folder (default: S2SENT_DATA), hub, or pypi: STS-B alone.", rich_help_panel=_PLACES
+        ),
+    ] = None,
+    catalogue: Annotated[
+        Path | None, typer.Option(help="A file with experiments of your own.", rich_help_panel=_PLACES)
+    ] = None,
+    models: Annotated[
+        Path | None, typer.Option(help="Keep trained models here. Default: none is kept.", rich_help_panel=_PLACES)
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="For unfinished runs. Default: in the cache.", rich_help_panel=_PLACES)
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Default: the best there is.", rich_help_panel=_PLACES)] = None,
+) -> None:
+    """Rerun the paper's tables and figures, and ours beside them, with error bars.
+
+    Killed and started again, it does what is missing. Several processes may share a store: none does another's run.
+    """
+    from s2sent.experiments.catalogue import read_catalogue
+    from s2sent.experiments.plan import expand, unique
+    from s2sent.experiments.progress import parse_duration
+    from s2sent.experiments.recorded import recorded_settings
+    from s2sent.experiments.store import Store
+
+    described = read_catalogue(catalogue)
+    if not experiments:
+        raise ConfigError(f"Say what to reproduce: {', '.join(described.experiments)}, or all.")
+    names = list(described.experiments) if "all" in experiments else list(dict.fromkeys(experiments))
+    size = described.profile(profile)
+    seconds = None if budget is None else parse_duration(budget)
+    chosen = [described.experiment(name, profile) for name in names]
+    if report_only and not store.is_dir():
+        raise ConfigError(f"There is no store {store} to report on.")
+    kept = Store(store)
+    settings: Settings = (
+        recorded_settings(size, kept, seeds)
+        if report_only
+        else _settings(size, backbone, corpus, data, seeds, {"steps": steps, "batch_size": batch_size})
+    )
+    entries = expand(described, chosen, settings)
+    runs = unique(entries)
+    if show:
+        from s2sent.cli.reproduce_screen import show_list
+
+        show_list(entries, runs, kept, profile)
+        return
+    failed = False
+    if not report_only:
+        failed = _run(runs, kept, _places(store, work, models, device), engine, profile, seconds)
+    command = _command(names, profile, settings, {"steps": steps, "batch-size": batch_size}, data)
+    _report(entries, chosen, kept, size, command, report or store.parent / "report")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _settings(
+    profile: Profile,
+    backbones: list[str] | None,
+    corpus: list[str] | None,
+    data: str | None,
+    seeds: int | None,
+    recipe: dict[str, Any],
+) -> Settings:
+    """Look at what was given, and at what stands in for what was not."""
+    from s2sent.data.cache import cache_folder
+    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel
+    from s2sent.experiments.plan import Settings
+
+    return Settings(
+        profile=profile,
+        backbones=tuple(backbone_input(given) for given in backbones or profile.backbones),
+        corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
+        seeds=seeds or profile.seeds,
+        recipe={name: value for name, value in recipe.items() if value is not None},
+        data=data,
+        text="raw" if is_wheel(data) else "file",
+    )
+
+
+def _places(store: Path, work: Path | None, models: Path | None, device: str | None) -> Places:
+    import hashlib
+
+    from s2sent.data.cache import cache_folder
+    from s2sent.experiments.perform import Places
+
+    # Two stores on one machine must not meet in one another's unfinished runs.
+    own = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:8]
+    return Places(work or cache_folder() / "reproduce" / own, models, device)
+
+
+def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile: str, budget: float | None) -> bool:
+    """Do what is missing; whether a run failed."""
+    from s2sent.cli.reproduce_screen import Screen
+    from s2sent.experiments.on_ray import run_all_on_ray
+    from s2sent.experiments.progress import progress_of
+    from s2sent.experiments.runner import run_all
+
+    go = run_all_on_ray if engine is Engine.RAY else run_all
+    with errors.status("") as status:
+        outcome = go(runs, store, places, profile=profile, budget=budget, watcher=Screen(status, store, runs))
+    found = progress_of(runs, store)
+    said = f"{len(found.done)} of {len(runs)} runs are done"
+    if outcome.failed:
+        said += f", {len(outcome.failed)} failed (see {store.failures}); the same command tries them again"
+    if outcome.out_of_time:
+        said += "; the time is up, and the same command goes on"
+    console.print(escape(f"{said}."), soft_wrap=True)
+    return bool(outcome.failed)
+
+
+def _report(
+    entries: list[Entry], experiments: list[Experiment], store: Store, profile: Profile, command: str, folder: Path
+) -> None:
+    from s2sent.experiments.plan import unique
+    from s2sent.experiments.recorded import failures
+    from s2sent.experiments.report import About, write_report
+    from s2sent.experiments.tables import collect
+
+    keys = [run.key for run in unique(entries)]
+    done = sum(store.has(key) for key in keys)
+    about = About(profile, command, total=len(keys), done=done, failed=failures(store, keys))
+    page = write_report(collect(entries, experiments, store), about, folder)
+    console.print(f"Report → {escape(str(page))}", soft_wrap=True)
+
+
+def _command(names: list[str], profile: str, settings: Settings, sizes: dict[str, Any], data: str | None) -> str:
+    """The command, with names instead of this machine's places."""
+    words = ["s2sent reproduce", *names, "--profile", profile]
+    words += [word for backbone in settings.backbones for word in ("--backbone", backbone.name)]
+    if settings.digests is None:
+        words += [word for source in settings.corpus for word in ("--corpus", Path(source).name)]
+    words += ["--seeds", str(settings.seeds)]
+    words += [word for name, value in sizes.items() if value is not None for word in (f"--{name}", str(value))]
+    words += ["--data", data if data in ("hub", "pypi") else Path(data).name] if data else []
+    return " ".join(words)

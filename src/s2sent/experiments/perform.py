@@ -1,0 +1,272 @@
+"""Do one run: what its description says, as a record."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import s2sent
+from s2sent.data.sts import Pairs, STSTask
+from s2sent.experiments.inputs import DEV
+from s2sent.experiments.plan import Run
+from s2sent.experiments.store import locked
+from s2sent.training.log import Listener
+from s2sent.training.recipes import Recipe
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+LOOKED_AT = 256
+"""Sentences of STS-B over which the spread of the weights is taken."""
+TIMED = 32
+"""Sentences in the batch that is timed."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run may write. None of it decides a result, or is in a record.
+
+    Attributes:
+        work: For what is thrown away afterwards: an unfinished run's checkpoints.
+        models: Trained models are kept here and used again by runs that differ only in what they are scored on.
+        device: Where to run; None: the best there is.
+    """
+
+    work: Path
+    models: Path | None = None
+    device: str | None = None
+
+
+def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[str, Any]:
+    """Do the run and return its record, without the key."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    start, cpu = time.perf_counter(), time.process_time()
+    found = {"train": _train, "gradients": _gradients, "cost": _cost}[run.kind](run, places, listener or Listener())
+    gc.collect()  # models have cycles, and the next one should not have to share the memory with this one
+    seconds = found.setdefault("seconds", {})
+    seconds["total"], seconds["cpu"] = round(time.perf_counter() - start, 1), round(time.process_time() - cpu, 1)
+    return {
+        "run": run.name,
+        "description": run.description,
+        "backbone": {"name": run.backbone.name, "depth": run.backbone.depth},
+        **found,
+        **circumstances(),
+    }
+
+
+def failed(run: Run, error: Exception) -> dict[str, Any]:
+    """The record of a run that failed: the error and where it was raised, without places of this machine."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    trace = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    message = str(error)
+    for place in sorted({run.backbone.path, *run.recipe.corpus, str(Path.home()), str(Path.cwd())}, key=len)[::-1]:
+        message = message.replace(place, Path(place).name if len(place) > 1 else place)
+    found = {"error": f"{type(error).__name__}: {message}", "trace": trace}
+    return {
+        "run": run.name,
+        "description": run.description,
+        "backbone": {"name": run.backbone.name, "depth": run.backbone.depth},
+        **found,
+        **circumstances(),
+    }
+
+
+@cache
+def circumstances() -> dict[str, Any]:
+    """What the numbers were computed with."""
+    import torch
+
+    packages = ("torch", "transformers", "sentence-transformers")
+    return {
+        "versions": {"s2sent": s2sent.__version__, "python": platform.python_version()}
+        | {name: version(name) for name in packages},
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+        | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def training_key(description: Mapping[str, Any]) -> str:
+    """Names a trained model: what decides its weights, which is all but what it is scored on."""
+    weights = {name: value for name, value in description.items() if name != "evaluation"}
+    weights["dev"] = description["evaluation"]["dev"]
+    return hashlib.sha256(json.dumps(weights, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
+    work = places.work / run.key
+    tasks = run.evaluation.read()  # a missing file is said before the training
+    if places.models is None:
+        output = work / "model"
+        model, seconds = _trained(run, output, work, places.device, listener)
+    else:
+        output = places.models / training_key(run.description)
+        places.models.mkdir(parents=True, exist_ok=True)
+        with locked(places.models / f".{output.name}.lock"):  # another run may want the same model
+            model, seconds = _trained(run, output, work, places.device, listener)
+    listener.note("scoring")
+    start = time.perf_counter()
+    found = _scored(run, model, tasks)
+    found["seconds"] = {"training": seconds, "evaluation": round(time.perf_counter() - start, 1)}
+    history = _history(output)
+    found["scores"][DEV] = max(score for step, score in history["dev"] if step)
+    shutil.rmtree(work, ignore_errors=True)
+    return {**found, **history}
+
+
+def _trained(
+    run: Run, output: Path, work: Path, device: str | None, listener: Listener
+) -> tuple[SentenceTransformer, float]:
+    """The trained model and the seconds it took; one that is in its place already is opened instead."""
+    from s2sent.model.load import load_in_torch
+    from s2sent.training.run import train
+
+    facts = output / "training" / "seconds.json"
+    if (output / "modules.json").exists() and facts.exists():
+        return load_in_torch(output, device=device), json.loads(facts.read_text(encoding="utf-8"))
+    dev = work / "dev.csv"
+    _write_dev(dev, run.evaluation.read_dev())
+    recipe = replace(run.recipe, dev=str(dev))
+    if output.exists() and not _may_go_on(output, recipe):
+        shutil.rmtree(output)
+    start = time.perf_counter()
+    model = train(recipe, output, device=device, listener=listener).model
+    seconds = round(time.perf_counter() - start, 1)
+    facts.write_text(json.dumps(seconds), encoding="utf-8")
+    return model, seconds
+
+
+def _may_go_on(output: Path, recipe: Recipe) -> bool:
+    """Whether what a killed process left is the very same run, unfinished."""
+    try:
+        return not (output / "modules.json").exists() and Recipe.load(output / "recipe.toml") == recipe
+    except ValueError:
+        return False
+
+
+def _write_dev(path: Path, pairs: Pairs) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["sentence1", "sentence2", "score"])
+        rows.writerows(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True))
+
+
+def _history(output: Path) -> dict[str, Any]:
+    """The dev curve, step 0 being before training, and the loss at the end."""
+    from s2sent.training.log import read_log
+
+    rows = read_log(output / "training" / "log.jsonl")
+    losses = [row["loss"] for row in rows if "loss" in row]
+    return {
+        "dev": [[row["step"], round(row["score"], 2)] for row in rows if "score" in row],
+        "loss": {"first": round(losses[0], 5), "last": round(losses[-1], 5)},
+    }
+
+
+def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str, Any]:
+    from s2sent.evaluation.cost import count_parameters
+    from s2sent.evaluation.encoder import Vectors, as_encoder
+    from s2sent.evaluation.geometry import geometry
+    from s2sent.evaluation.result import Report
+    from s2sent.evaluation.sts import score_sts
+    from s2sent.evaluation.suite import probe_config
+    from s2sent.evaluation.transfer import score_transfer
+    from s2sent.experiments.measures import block_weights, histogram, selector_of, spread
+
+    model.eval()
+    vectors = Vectors(as_encoder(model))
+    vectors.add(sentence for task in tasks for sentence in task.sentences())
+    probes = probe_config(run.evaluation.probes)
+    results = [
+        score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, probes)
+        for task in tasks
+    ]
+    scores = Report(run.name, tuple(results), text=run.evaluation.text).headlines()
+    added, total = count_parameters(selector_of(model)), count_parameters(model)
+    found: dict[str, Any] = {
+        "scores": scores,
+        "samples": {result.task: result.samples for result in results},
+        "parameters": {"added": added, "backbone": total - added},
+    }
+    looked_at = sorted({sentence for task in tasks for sentence in task.sentences()})
+    looked_at = [sentence for sentence in looked_at[:: max(1, len(looked_at) // LOOKED_AT)] if sentence][:LOOKED_AT]
+    found["weights"] = spread(block_weights(model, looked_at))
+    for task, result in zip(tasks, results, strict=True):
+        if task.name == "STS-B":
+            shape = geometry(task, vectors)
+            found["geometry"] = {
+                "alignment": round(shape.alignment, 4),
+                "uniformity": round(shape.uniformity, 4),
+                "anisotropy": round(shape.anisotropy, 4),
+            }
+            found["density"] = histogram(result)
+    return found
+
+
+def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
+    """The gradient per block on the first batch of training, before the first step."""
+    from itertools import islice
+
+    import torch
+
+    from s2sent.data.corpus import Corpus
+    from s2sent.experiments.gradients import block_gradients
+    from s2sent.model.tokens import padded, token_ids
+    from s2sent.training.process import seed_step
+    from s2sent.training.setup import encoder_of, make_loss, make_model
+
+    recipe = run.recipe
+    device = torch.device(places.device or "cpu")
+    seed_step(recipe.seed, 0, 0)
+    loss = make_loss(recipe, make_model(recipe, device)).to(device)
+    start = recipe.seed * recipe.batch_size
+    texts = [
+        example[0] for example in islice(iter(Corpus(recipe.corpus, recipe.columns)), start, start + recipe.batch_size)
+    ]
+    seed_step(recipe.seed, 1, 0)
+    encoder = encoder_of(loss.model)
+    features = {
+        key: value.to(device) for key, value in padded(encoder, token_ids(encoder, texts, recipe.max_length)).items()
+    }
+    listener.note("one batch")
+    return {"gradients": block_gradients(loss, features)}
+
+
+def _cost(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
+    """What the selector costs beside the plain encoder, untrained: training does not change it."""
+    from s2sent.experiments.measures import cost
+    from s2sent.model.build import build
+    from s2sent.selection import SelectionConfig
+
+    recipe = run.recipe
+    listener.note("timing")
+    model, plain = (
+        build(recipe.backbone, selection=selection, pooling=recipe.pooling, device=places.device)
+        for selection in (recipe.selection, SelectionConfig(blocks=1, fusion="last", gate="none"))
+    )
+    sentences = run.evaluation.read_dev().first[:TIMED]
+    return {"cost": cost(model, plain, sentences)}

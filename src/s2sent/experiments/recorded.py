@@ -1,0 +1,62 @@
+"""A plan from records alone: tables and figures need neither weights nor text nor evaluation data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from s2sent.errors import DataError
+from s2sent.experiments.catalogue import Profile
+from s2sent.experiments.inputs import BackboneInput
+from s2sent.experiments.plan import Digests, Settings
+from s2sent.experiments.store import Record, Store
+
+
+def recorded_settings(profile: Profile, store: Store, seeds: int | None = None) -> Settings:
+    """What most of a profile's records in a store were made with.
+
+    Raises:
+        DataError: there are none.
+    """
+    records = [record for record in store.records() if record["profile"] == profile.name]
+    if not records:
+        raise DataError(f"{store.folder} has no finished run of the profile {profile.name!r}, so there is no report.")
+    backbones = {
+        record["description"]["backbone"]: BackboneInput(
+            record["backbone"]["name"],
+            record["backbone"]["name"],
+            record["description"]["backbone"],
+            record["backbone"]["depth"],
+        )
+        for record in records
+    }
+    trained = [record["description"] for record in records if "recipe" in record["description"]]
+    recipe = _most([{name: d["recipe"][name] for name in profile.recipe if name in d["recipe"]} for d in trained])
+    return Settings(
+        profile=profile,
+        backbones=tuple(backbones.values()),
+        corpus=("recorded",),
+        seeds=seeds or 1 + max((d["recipe"]["seed"] for d in trained), default=0),
+        recipe=recipe or {},
+        digests={suite: _digests(trained, task) for suite, task in (("sts", "STS-B"), ("transfer", "MR"))},
+    )
+
+
+def _digests(trained: Sequence[dict[str, Any]], task: str) -> Digests:
+    """The content of the inputs of most runs that were scored on a task."""
+    scored = [d for d in trained if task in d.get("evaluation", {}).get("tasks", {})]
+    corpus = _most([d["corpus"] for d in scored or trained])
+    return Digests(corpus or "", _most([d["evaluation"] for d in scored]) or {})
+
+
+def _most(values: Sequence[Any]) -> Any:
+    counts = Counter(json.dumps(value, sort_keys=True) for value in values)
+    return json.loads(counts.most_common(1)[0][0]) if counts else None
+
+
+def failures(store: Store, keys: Sequence[str]) -> dict[str, str]:
+    """Errors by run, of those that failed the last time and are not done since."""
+    found: list[Record | None] = [store.failure(key) for key in keys if not store.has(key)]
+    return {record["run"]: record["error"] for record in found if record is not None}

@@ -1,0 +1,122 @@
+"""The store: one small json for each finished run, written whole or not at all, and claims that die with their owner.
+
+FOLDER/<key>.json          a finished run
+FOLDER/failed/<key>.json   a run that failed, with its error; tried again when the command is given again
+FOLDER/.claims/<key>       locked by whoever is doing this run; the kernel unlocks it when that process ends
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from s2sent.disk import whole_file
+from s2sent.errors import ConfigError, DataError
+
+Record = dict[str, Any]
+
+
+class Store:
+    """A folder of finished runs, shared by any number of processes."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.failures = self.folder / "failed"
+        self._claims = self.folder / ".claims"
+        try:
+            self._claims.mkdir(parents=True, exist_ok=True)
+            ignored = self._claims / ".gitignore"
+            if not ignored.exists():
+                ignored.write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"The store {folder} cannot be written: {error.strerror}.") from error
+
+    def get(self, key: str) -> Record | None:
+        """The record of a finished run; None if it is not finished.
+
+        Raises:
+            DataError: the file is there but is no record of this run.
+        """
+        return _read(self.folder / f"{key}.json", key)
+
+    def failure(self, key: str) -> Record | None:
+        """What went wrong the last time; None if nothing did."""
+        return _read(self.failures / f"{key}.json", key)
+
+    def has(self, key: str) -> bool:
+        """Whether a run is finished."""
+        return (self.folder / f"{key}.json").exists()
+
+    def records(self) -> list[Record]:
+        """Every finished run, in the order of keys."""
+        found = [self.get(path.stem) for path in sorted(self.folder.glob("*.json"))]
+        return [record for record in found if record is not None]
+
+    def put(self, key: str, record: Mapping[str, Any]) -> None:
+        """Keep a finished run; only for whoever holds its claim."""
+        _write(self.folder / f"{key}.json", {"key": key, **record})
+        (self.failures / f"{key}.json").unlink(missing_ok=True)
+
+    def put_failure(self, key: str, record: Mapping[str, Any]) -> None:
+        """Keep what went wrong."""
+        _write(self.failures / f"{key}.json", {"key": key, **record})
+
+    @contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Claim a run: whether it is ours. Nobody else gets it until we are done or dead."""
+        with locked(self._claims / key, wait=False) as ours:
+            if ours:
+                for folder in (self.folder, self.failures):  # what a killed predecessor left half-written
+                    for leftover in folder.glob(f".{key}.json.*.writing"):
+                        leftover.unlink(missing_ok=True)
+            yield ours
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock that the kernel drops when its process ends: whether we got it, which with `wait` we always do."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path, key: str) -> Record | None:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} is not the record of a run ({error}). Delete it to have the run done again."
+        ) from error
+    if not isinstance(record, dict) or record.get("key") != key:
+        raise DataError(f"{path} is the record of another run. Delete it to have the run done again.")
+    return record
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    """Write it whole: a reader never meets half a file, nor does a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(to_text(record).encode())
+
+
+def to_text(record: Mapping[str, Any]) -> str:
+    """Json with a line for each key: short enough to read, and it makes small differences in a repository."""
+    lines = [
+        f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
+        for name, value in record.items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,203 @@
+"""The whole of it on a tiny backbone: command line, records, report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments.tiny import Bench
+from s2sent.cli import app
+from s2sent.errors import S2SentError
+from s2sent.experiments import perform as performing
+from s2sent.experiments.perform import perform
+from s2sent.experiments.plan import Run, unique
+from training.runs import ended, start
+
+GROUPS = 5
+
+
+@pytest.fixture(scope="module")
+def done(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and report of two experiments, made with the command line."""
+    root = tmp_path_factory.mktemp("done")
+    result = CliRunner().invoke(app, ["reproduce", *bench.arguments("pooling", "gradients", store=root / "runs")])
+    assert result.exit_code == 0, result.output
+    assert "9 of 9 runs are done" in result.output
+    return root
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def test_records_are_small_and_hold_no_place_of_this_machine(done: Path, bench: Bench) -> None:
+    for path in (done / "runs").glob("*.json"):
+        text = path.read_text()
+        assert len(text) < 6000
+        assert str(bench.root) not in text
+        assert str(Path.home()) not in text
+        assert json.loads(text)["profile"] == "cpu"
+
+
+def test_a_trained_record_has_what_tables_and_figures_need(done: Path, bench: Bench) -> None:
+    trained = [record for record in records(done / "runs") if record["description"]["kind"] == "train"]  # type: ignore[index]
+    assert len(trained) == 4
+    for record in trained:
+        scores = record["scores"]
+        tasks = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
+        assert scores["STS avg"] == pytest.approx(np.mean([scores[t] for t in tasks]), abs=0.006)  # type: ignore[index]
+        assert [step for step, _ in record["dev"]] == [0, 2]  # type: ignore[attr-defined]
+        counts = np.array(record["density"]["counts"])  # type: ignore[index]
+        assert counts.shape[0] == GROUPS
+        assert counts.sum() == record["samples"]["STS-B"] == 24  # type: ignore[index]
+        weights = record["weights"]
+        assert weights["min"] <= min(weights["shares"]) <= max(weights["shares"]) <= weights["max"]  # type: ignore[index]
+        if record["description"]["selection"]["fusion"] == "stack":  # type: ignore[index]
+            assert sum(weights["shares"]) == pytest.approx(1, abs=1e-3)  # type: ignore[index]
+    assert not list((bench.root / "work").glob("*"))  # nothing of the training is left behind
+
+
+def test_linear_fusion_sends_every_block_the_same_gradient(done: Path) -> None:
+    by_name = {str(r["run"]): r["gradients"] for r in records(done / "runs") if "gradients" in r}
+    direct = next(g["direct"] for name, g in by_name.items() if ", average of 6, seed" in name)  # type: ignore[index]
+    assert direct == pytest.approx([direct[0]] * 6, rel=1e-4)
+    last = next(g["direct"] for name, g in by_name.items() if "last block, seed" in name)  # type: ignore[index]
+    assert last[:5] == [0] * 5
+    assert last[5] > 0
+    selected = next(g["direct"] for name, g in by_name.items() if "linear gate" in name)  # type: ignore[index]
+    assert max(selected) > 1.01 * min(selected) > 0
+
+
+def test_the_report_is_one_file_that_needs_nothing_else(done: Path, bench: Bench) -> None:
+    page = (done / "report" / "index.html").read_text()
+    assert not re.search(r"(?:src|href)=(?!['\"](?:data:|#))|url\(|@import|<script", page)
+    assert "profile cpu" in page
+    assert "9 of 9 runs" in page
+    assert "66.88" in page  # the paper's own, beside ours
+    assert str(bench.root) not in page
+    for name in ("Avg · base", "CLS · S²Sent", "linear fusion"):
+        assert name in page
+    files = {path.relative_to(done / "report").as_posix() for path in (done / "report").rglob("*") if path.is_file()}
+    assert {"figures/gradients.png", "figures/gradients.svg", "tables/all.csv"} <= files
+    assert {f"tables/pooling-tiny-bert-simcse.{kind}" for kind in ("md", "tex", "csv")} <= files
+    assert "rofile cpu" in (done / "report" / "tables" / "pooling-tiny-bert-simcse.md").read_text()
+
+
+def test_given_again_it_does_nothing(done: Path, bench: Bench) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (done / "runs").glob("*.json")}
+    arguments = ["reproduce", *bench.arguments("pooling", "gradients", store=done / "runs")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in (done / "runs").glob("*.json")} == before
+    listed = CliRunner().invoke(app, [*arguments, "--list"])
+    assert "9 done, 0 missing" in listed.output
+    assert "Time left: 0 s" in listed.output
+
+
+def test_the_report_needs_the_records_alone(done: Path, tmp_path: Path) -> None:
+    arguments = ["reproduce", "pooling", "gradients", "--report-only", "--store", str(done / "runs")]
+    result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / "again")])
+    assert result.exit_code == 0, result.output
+    for name in ("pooling-tiny-bert-simcse.csv", "gradients-tiny-bert-simcse.md"):
+        again, first = (folder / "tables" / name for folder in (tmp_path / "again", done / "report"))
+        assert again.read_text() == first.read_text()
+
+
+def test_a_partial_store_gives_a_partial_report(done: Path, tmp_path: Path) -> None:
+    arguments = ["reproduce", "pooling", "squeeze", "--report-only", "--store", str(done / "runs")]
+    result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "index.html").read_text()
+    assert "4 of 7 runs" in page  # base and Low-4 are pooling's, too
+    assert "3 runs are missing" in page
+    assert "<td>…</td>" in page
+
+
+def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) -> None:
+    for arguments, said in (
+        (["mian"], "no experiment 'mian'"),
+        ([], "Say what to reproduce"),
+        (["pooling", "--budget", "soon"], "not a time"),
+        (["pooling", "--profile", "gpu"], "no profile 'gpu'"),
+        (["pooling", "--backbone", str(bench.backbone)], "no text to train on"),
+        (["pooling", "--report-only", "--store", str(tmp_path / "none")], "no store"),
+    ):
+        result = CliRunner().invoke(app, ["reproduce", *arguments])
+        assert isinstance(result.exception, S2SentError), arguments
+        assert said in str(result.exception)
+
+
+def one(bench: Bench) -> Run:
+    return unique(bench.entries("pooling", steps=6, evaluate_every=2))[1]
+
+
+def test_the_same_run_gives_the_same_record(bench: Bench, tmp_path: Path) -> None:
+    first, second = (perform(one(bench), replace(bench.places, work=tmp_path / name)) for name in "ab")
+    for record in (first, second):
+        del record["seconds"]
+    assert first == second
+
+
+def test_a_killed_training_goes_on_to_the_same_record(bench: Bench, tmp_path: Path) -> None:
+    """SIGKILL in the middle of a real run, then again: the record is that of a run nobody disturbed."""
+    run, places = one(bench), replace(bench.places, work=tmp_path / "work")
+    whole = perform(run, replace(places, work=tmp_path / "other"))
+    log = places.work / run.key / "model" / "training" / "log.jsonl"
+    pid = start(lambda: perform(run, places))
+    while not log.exists() or "loss" not in log.read_text():
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    ended(pid)
+    again = perform(run, places)
+    for record in (whole, again):
+        del record["seconds"]
+    assert again == whole
+
+
+def test_kept_models_are_not_trained_twice(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = replace(bench.places, work=tmp_path / "work", models=tmp_path / "models")
+    run = one(bench)
+    first = perform(run, places)
+    assert len(list((tmp_path / "models").glob("*/modules.json"))) == 1
+    fewer = replace(run, evaluation=replace(run.evaluation, tasks=("STS-B",)))
+    fewer = replace(fewer, digests=replace(fewer.digests, evaluation=fewer.evaluation.description()))
+    assert fewer.key != run.key
+    monkeypatch.setattr("s2sent.training.run.train", lambda *_, **__: pytest.fail("trained again"))
+    second = perform(fewer, places)
+    assert second["scores"]["STS-B"] == first["scores"]["STS-B"]
+    assert set(second["samples"]) == {"STS-B"}
+
+
+def test_a_run_that_cannot_be_made_is_a_failure_with_a_reason(bench: Bench, tmp_path: Path) -> None:
+    arguments = bench.arguments("pooling", store=tmp_path / "runs")
+    arguments[arguments.index("--batch-size") + 1] = "1000"
+    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    assert result.exit_code == 1
+    assert "0 of 4 runs are done, 4 failed" in result.output
+    failures = records(tmp_path / "runs" / "failed")
+    assert len(failures) == 4
+    assert "A step takes 1000" in str(failures[0]["error"])
+    assert str(bench.root) not in json.dumps(failures)
+    assert "4 runs failed" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_transfer_is_scored(bench: Bench) -> None:
+    run = unique(bench.entries("transfer"))[1]
+    record = perform(run, bench.places)
+    assert record["scores"]["Transfer avg"] > 50
+    assert "density" not in record
+
+
+def test_cost_counts_the_selectors_parameters(bench: Bench) -> None:
+    costs = {e.row: e.run for e in bench.entries("main") if e.run.kind == "cost"}
+    found = performing.perform(costs["Last6 · Stack + 2D SS"], bench.places)["cost"]
+    assert found["added"] == 32 * (32 // 12) * (1 + 6)
+    assert performing.perform(costs["Last1 · base"], bench.places)["cost"]["added"] == 0

@@ -1,0 +1,117 @@
+"""The tables against scipy and against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from experiments.tiny import Bench
+from s2sent.evaluation.report import Format
+from s2sent.evaluation.result import TaskResult
+from s2sent.experiments.catalogue import read_catalogue
+from s2sent.experiments.measures import BIN, histogram, spread
+from s2sent.experiments.plan import Entry
+from s2sent.experiments.published import paper_grid
+from s2sent.experiments.store import Store
+from s2sent.experiments.tables import cells, collect, score_grid, scores_csv
+
+SCORES = {
+    "Avg · base": (50.0, 51.0, 52.0),
+    "Avg · S²Sent": (52.0, 53.1, 53.9),
+    "CLS · base": (40.0, 51.5, 49.0),
+    "CLS · S²Sent": (49.0, 50.2, 50.9),
+}
+
+
+def fill(entries: list[Entry], store: Store, leave_out: tuple[tuple[str, int], ...] = ()) -> None:
+    weights = {"shares": [0.2, 0.3, 0.5], "blocks": 0.12, "features": 0.03, "sentences": 0.01, "min": 0.1, "max": 0.6}
+    for entry in entries:
+        if (entry.row, entry.seed) not in leave_out:
+            score = SCORES[entry.row][entry.seed]
+            record: dict[str, Any] = {"profile": "cpu", "run": entry.run.name, "description": entry.run.description}
+            store.put(entry.run.key, {**record, "scores": {"STS-B": score, "STS avg": score + 1}, "weights": weights})
+
+
+def test_means_marks_and_tests(bench: Bench, tmp_path: Path) -> None:
+    store, entries = Store(tmp_path), bench.entries("pooling", seeds=3)
+    fill(entries, store)
+    (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
+    found = cells(results, ["STS-B"])
+    base = SCORES["Avg · base"]
+    for row, scores in SCORES.items():
+        cell = found[row]["STS-B"]
+        assert cell.mean == pytest.approx(np.mean(scores))
+        assert cell.std == pytest.approx(np.std(scores, ddof=1))
+        if row != "Avg · base":
+            assert cell.p == pytest.approx(stats.ttest_rel(scores, base).pvalue)
+    assert [row for row in SCORES if found[row]["STS-B"].best] == ["Avg · S²Sent"]
+    assert found["Avg · S²Sent"]["STS-B"].significant
+    assert not found["CLS · S²Sent"]["STS-B"].significant  # significantly worse is not underlined
+    assert found["CLS · S²Sent"]["STS-B"].p < 0.05  # type: ignore[operator]
+    assert found["Avg · base"]["STS-B"].p is None
+
+
+def test_missing_seeds_are_paired_by_seed_and_said(bench: Bench, tmp_path: Path) -> None:
+    store, entries = Store(tmp_path), bench.entries("pooling", seeds=3)
+    fill(entries, store, leave_out=(("Avg · S²Sent", 0), ("CLS · S²Sent", 0), ("CLS · S²Sent", 1), ("CLS · S²Sent", 2)))
+    (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
+    found = cells(results, ["STS-B"])
+    assert found["Avg · S²Sent"]["STS-B"].difference == pytest.approx((53.1 - 51 + 53.9 - 52) / 2)
+    assert "CLS · S²Sent" not in found
+    text = str(score_grid(results).render(Format.MARKDOWN))
+    assert "| CLS · S²Sent | … |" in text
+    assert "4 runs are missing." in text
+    assert scores_csv([results]).count("\n") == 1 + 8 * (2 + 5)
+
+
+def test_a_single_seed_has_no_test(bench: Bench, tmp_path: Path) -> None:
+    store, entries = Store(tmp_path), bench.entries("pooling", seeds=1)
+    fill(entries, store)
+    (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
+    text = str(score_grid(results).render(Format.MARKDOWN))
+    assert "±" not in text.split("Mean")[0]
+    assert "Underlined" not in text
+
+
+def test_the_spread_of_weights() -> None:
+    flat = torch.full((5, 3, 8), 1 / 3)
+    assert {spread(flat)[name] for name in ("blocks", "features", "sentences")} == {0.0}
+    by_block = torch.tensor([0.2, 0.3, 0.5])[None, :, None].expand(5, 3, 8)
+    assert spread(by_block)["shares"] == [0.2, 0.3, 0.5]
+    assert spread(by_block)["blocks"] == pytest.approx(np.std([0.2, 0.3, 0.5]), abs=1e-5)
+    assert spread(by_block)["features"] == spread(by_block)["sentences"] == 0
+    by_sentence = torch.tensor([0.1, 0.5])[:, None, None].expand(2, 3, 8)
+    assert spread(by_sentence)["sentences"] == pytest.approx(0.2, abs=1e-5)
+    assert spread(by_sentence)["features"] == 0
+
+
+def test_the_histogram_holds_every_pair_in_its_place() -> None:
+    chance = np.random.default_rng(0)
+    cosines, gold = chance.uniform(-1, 1, 300), chance.uniform(0, 5, 300)
+    cosines[:2], gold[:2] = (1.0, -1.0), (5.0, 0.0)
+    found = histogram(TaskResult("STS-B", {}, 300, evidence={"similarity": cosines.tolist(), "gold": gold.tolist()}))
+    for group, row in enumerate(found["counts"]):
+        own = cosines[(gold >= group) & ((gold < group + 1) | (group == 4))]
+        edges = found["low"] + BIN * np.arange(len(row) + 1)
+        assert row == np.histogram(own, edges)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "columns"), [("main", "simcse", 10), ("pooling", "simcse", 2), ("transfer", "promptcse", 16)]
+)
+def test_the_papers_numbers_have_the_rows_of_ours(name: str, objective: str, columns: int) -> None:
+    grid = paper_grid(name, objective)
+    assert grid is not None
+    assert len(grid.columns) == columns
+    assert [row for row, _ in grid.rows] == [row.name for row in read_catalogue().experiment(name, "paper").rows]
+    assert {len(entries) for _, entries in grid.rows} == {columns}
+
+
+def test_what_the_paper_does_not_print_is_not_made_up() -> None:
+    assert paper_grid("squeeze", "simcse") is None
+    assert paper_grid("pooling", "promptcse") is None
