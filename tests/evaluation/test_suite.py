@@ -17,6 +17,7 @@ from s2sent.evaluation.encoder import Encoder, Vectors, as_encoder
 from s2sent.evaluation.result import TaskResult
 from s2sent.evaluation.suite import Listener
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.load import open_encoder
 from tiny_senteval import hashed, put, write_folder
 
 QUICK = ProbeConfig(kfold=2, tenacity=1, epoch_size=1, max_epoch=4)
@@ -104,7 +105,7 @@ def test_fingerprints_of_any_shape_stay_apart_and_inside_the_folder(folder: Path
             evaluate(encoder, "STS-B", data=folder, cache=str(tmp_path / "cache"))
             assert bool(encoder.asked) == computed
     assert {path.name for path in tmp_path.iterdir()} == {"senteval", "cache"}
-    with pytest.raises(ModelError, match="must be a string or None, not of type int"):
+    with pytest.raises(ModelError, match="must be a string or None, not int"):
         evaluate(Counting(7), "STS-B", data=folder, cache=tmp_path)  # type: ignore[arg-type]
 
 
@@ -219,6 +220,30 @@ def test_the_fingerprint_of_a_folder_follows_what_decides_vectors(tmp_path: Path
     second = fingerprint_folder(tmp_path)
     (tmp_path / "1_Pooling/config.json").rename(tmp_path / "1_Pooling/other.json")
     assert len({first, second, fingerprint_folder(tmp_path)}) == 3
+
+
+def test_the_fingerprint_of_a_folder_follows_its_links(tmp_path: Path) -> None:
+    put(tmp_path, "store/pooling/config.json", ["{}"])
+    put(tmp_path, "model/modules.json", ["[]"])
+    (tmp_path / "model" / "1_Pooling").symlink_to(tmp_path / "store" / "pooling")
+    (tmp_path / "store" / "pooling" / "up").symlink_to(tmp_path / "model")  # must not go round for ever
+    first = fingerprint_folder(tmp_path / "model")
+    put(tmp_path, "store/pooling/config.json", ["{ }"])
+    assert fingerprint_folder(tmp_path / "model") != first
+
+
+def test_encoding_does_not_change_the_fingerprint_of_a_loaded_model(bert: Path, folder: Path, tmp_path: Path) -> None:
+    model = open_encoder(bert, device="cpu")
+    first = fingerprint_model(model)
+    model.encode(["a sentence", "another, somewhat longer one"])
+    assert fingerprint_model(model) == first
+    evaluate(model, "STS-B", data=folder, cache=tmp_path / "cache")
+    evaluate(model, "STS-B", data=folder, cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
+    model.tokenizer.padding_side = "left"
+    second = fingerprint_model(model)
+    model.tokenizer.add_tokens(["another"])
+    assert len({first, second, fingerprint_model(model)}) == 3
 
 
 def test_the_key_of_a_task_is_its_content(folder: Path) -> None:

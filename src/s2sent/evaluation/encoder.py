@@ -37,9 +37,9 @@ class Encoder:
     fingerprint: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fingerprint, str | None):
-            kind = type(self.fingerprint).__name__
-            raise ModelError(f"The fingerprint of {self.name} must be a string or None, not of type {kind}.")
+        given: object = self.fingerprint
+        if not isinstance(given, str | None):
+            raise ModelError(f"The fingerprint of {self.name} must be a string or None, not {type(given).__name__}.")
 
 
 def as_encoder(model: Any, name: str | None = None) -> Encoder:
