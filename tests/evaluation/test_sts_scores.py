@@ -7,7 +7,7 @@ from scipy.stats import rankdata
 
 from s2sent.data.senteval import STS_TASKS, find_folder
 from s2sent.data.sts import Pairs, STSTask, Text, read_sts
-from s2sent.errors import ModelError
+from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.evaluation.result import Aggregation, Report, TaskResult
 from s2sent.evaluation.sts import cosine, score_sts
@@ -50,10 +50,24 @@ def _cut(pairs: Pairs, count: int) -> Pairs:
     return Pairs(pairs.name, pairs.first[:count], pairs.second[:count], pairs.gold[:count] + 1)
 
 
-def test_a_constant_encoder_is_an_error_not_a_zero(tmp_path: Path) -> None:
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_a_constant_encoder_is_an_error_not_a_score(tmp_path: Path, noise: float) -> None:
     task = read_sts(write_folder(tmp_path), "STS-B")
-    with pytest.raises(ModelError, match="STS-B: the model gives every pair the same similarity"):
-        score_sts(task, vectors_of(task, lambda sentences: np.ones((len(sentences), 4))))
+
+    def constant(sentences: list[str]) -> np.ndarray:
+        """One vector for all, up to what the order of additions changes in single precision."""
+        return np.ones(8) + noise * hashed(sentences)[:, :8]
+
+    with pytest.raises(ModelError, match=r"STS-B: the model gives every pair the same similarity \(1\)"):
+        score_sts(task, vectors_of(task, constant))
+
+
+def test_pairs_without_a_correlation_are_not_the_models_fault() -> None:
+    for gold, problem in (([3.0, 3.0], "every gold score is the same"), ([3.0], "at least two pairs")):
+        pairs = Pairs("one", ("a b", "c")[: len(gold)], ("a", "d e")[: len(gold)], np.array(gold))
+        task = STSTask("STS-B", (pairs,), Text.FILE, "here")
+        with pytest.raises(DataError, match=f"STS-B: .*{problem}"):
+            score_sts(task, vectors_of(task))
 
 
 def test_zero_vectors_are_counted(tmp_path: Path) -> None:

@@ -2,19 +2,22 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.evaluation import ProbeConfig, evaluate
-from s2sent.evaluation.cache import ResultCache, task_key
+from s2sent.evaluation.cache import task_key
 from s2sent.evaluation.encoder import Encoder, Vectors, as_encoder
 from s2sent.evaluation.result import TaskResult
 from s2sent.evaluation.suite import Listener
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.load import open_encoder
 from tiny_senteval import hashed, put, write_folder
 
 QUICK = ProbeConfig(kfold=2, tenacity=1, epoch_size=1, max_epoch=4)
@@ -71,7 +74,7 @@ def test_a_killed_run_loses_nothing_that_was_finished(folder: Path, tmp_path: Pa
     again = Counting()
     evaluate(again, "STS12,STS13,STS14", data=folder, cache=tmp_path / "cache")
     assert again.asked == []
-    assert not list((tmp_path / "cache").rglob("*.tmp"))
+    assert all(path.is_dir() or path.suffix == ".json" for path in (tmp_path / "cache").rglob("*"))
 
 
 def test_what_changes_is_never_served_stale(folder: Path, tmp_path: Path) -> None:
@@ -92,6 +95,38 @@ def test_what_changes_is_never_served_stale(folder: Path, tmp_path: Path) -> Non
     assert encoded("one", tasks="STS-B")  # other gold
     assert encoded(None)  # a function without a fingerprint
     assert encoded(None)
+
+
+def test_fingerprints_of_any_shape_stay_apart_and_inside_the_folder(folder: Path, tmp_path: Path) -> None:
+    long = "a model with a long name, version "
+    for fingerprint in (long + "1", long + "2", "../../../x", "", "\udc80"):
+        for computed in (True, False):
+            encoder = Counting(fingerprint)
+            evaluate(encoder, "STS-B", data=folder, cache=str(tmp_path / "cache"))
+            assert bool(encoder.asked) == computed
+    assert {path.name for path in tmp_path.iterdir()} == {"senteval", "cache"}
+    with pytest.raises(ModelError, match="must be a string or None, not int"):
+        evaluate(Counting(7), "STS-B", data=folder, cache=tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_cache_that_cannot_be_written_is_said_before_the_work(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    encoder = Counting()
+    with pytest.raises(ConfigError, match=r"cannot be kept in .*file/results: Not a directory.*--no-cache"):
+        evaluate(encoder, "STS-B", data=folder, cache=tmp_path / "file" / "results")
+    assert encoder.asked == []
+    evaluate(Counting(None), "STS-B", data=folder, cache=tmp_path / "file" / "results")  # has nothing to keep
+
+
+def test_a_cache_that_breaks_during_the_work_costs_no_result(folder: Path, tmp_path: Path) -> None:
+    class Breaking(Listener):
+        def scoring(self, task: str) -> None:
+            if task == "STS13":
+                shutil.rmtree(tmp_path / "cache")
+
+    with pytest.warns(UserWarning, match=r"STS13 is not kept for another run\. .*cannot be written: No such file"):
+        report = evaluate(Counting(), "STS12,STS13", data=folder, cache=tmp_path / "cache", listener=Breaking())
+    assert list(report.headlines()) == ["STS12", "STS13"]
 
 
 def test_a_damaged_cache_file_is_computed_again(folder: Path, tmp_path: Path) -> None:
@@ -138,6 +173,10 @@ def test_options_that_are_not_legal(folder: Path) -> None:
         (lambda texts: np.ones((len(texts) + 1, 3)), r"shape \(3, 3\) for 2 sentences"),
         (lambda texts: np.ones(3), r"shape \(3,\)"),
         (lambda texts: np.ones((len(texts), 0)), "one row each"),
+        (lambda texts: [[1.0], [1.0, 2.0]], "gave a list that is no array of numbers.* 2 sentences"),
+        (lambda texts: ["a", "b"], "no array of numbers"),
+        (lambda texts: csr_matrix(np.ones((len(texts), 3))), "gave a csr_matrix that is no array of numbers"),
+        (lambda texts: torch.ones(len(texts), 3).to_sparse(), "gave a Tensor that is no array of numbers"),
     ],
 )
 def test_vectors_that_cannot_be_scored(encode: object, problem: str) -> None:
@@ -183,6 +222,30 @@ def test_the_fingerprint_of_a_folder_follows_what_decides_vectors(tmp_path: Path
     assert len({first, second, fingerprint_folder(tmp_path)}) == 3
 
 
+def test_the_fingerprint_of_a_folder_follows_its_links(tmp_path: Path) -> None:
+    put(tmp_path, "store/pooling/config.json", ["{}"])
+    put(tmp_path, "model/modules.json", ["[]"])
+    (tmp_path / "model" / "1_Pooling").symlink_to(tmp_path / "store" / "pooling")
+    (tmp_path / "store" / "pooling" / "up").symlink_to(tmp_path / "model")  # must not go round for ever
+    first = fingerprint_folder(tmp_path / "model")
+    put(tmp_path, "store/pooling/config.json", ["{ }"])
+    assert fingerprint_folder(tmp_path / "model") != first
+
+
+def test_encoding_does_not_change_the_fingerprint_of_a_loaded_model(bert: Path, folder: Path, tmp_path: Path) -> None:
+    model = open_encoder(bert, device="cpu")
+    first = fingerprint_model(model)
+    model.encode(["a sentence", "another, somewhat longer one"])
+    assert fingerprint_model(model) == first
+    evaluate(model, "STS-B", data=folder, cache=tmp_path / "cache")
+    evaluate(model, "STS-B", data=folder, cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
+    model.tokenizer.padding_side = "left"
+    second = fingerprint_model(model)
+    model.tokenizer.add_tokens(["another"])
+    assert len({first, second, fingerprint_model(model)}) == 3
+
+
 def test_the_key_of_a_task_is_its_content(folder: Path) -> None:
     from s2sent.data.sts import read_sts
 
@@ -190,7 +253,6 @@ def test_the_key_of_a_task_is_its_content(folder: Path) -> None:
     assert task_key(task) == task_key(read_sts(folder, "STS-B"))
     assert task_key(task) != task_key(read_sts(folder, "STS-B-dev"))
     assert task_key(task) != task_key(task, QUICK)
-    assert ResultCache(None).get("one", task_key(task)) is None
 
 
 @pytest.mark.backbone

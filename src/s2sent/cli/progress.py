@@ -7,15 +7,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from s2sent.cli.screen import errors
 from s2sent.evaluation.listener import Listener
-from s2sent.evaluation.result import TaskResult
+from s2sent.evaluation.result import Aggregation, TaskResult
 
 
 class Bar(Listener):
     """A progress bar for the encoding, a line for every task that is finished."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", aggregation: Aggregation = Aggregation.ALL) -> None:
+        self.name, self.aggregation = name, aggregation
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # a name may hold brackets
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -24,7 +25,6 @@ class Bar(Listener):
             transient=True,
             speed_estimate_period=600,  # a batch may take long, and an estimate from nothing is none
         )
-        self.name = name
         self.bar = self.progress.add_task(name, total=None)
 
     def __enter__(self) -> Self:
@@ -52,4 +52,11 @@ class Bar(Listener):
 
     def scored(self, result: TaskResult) -> None:
         """Leave a line behind: should the run be killed, people know what is safe."""
-        self.progress.console.print(f"{self.name} {result.task} {result.headline():.2f}", highlight=False)
+        self._say(f"{result.task} {result.headline(self.aggregation):.2f}")
+
+    def trouble(self, message: str) -> None:
+        """Leave a line behind, too."""
+        self._say(message)
+
+    def _say(self, text: str) -> None:
+        self.progress.console.print(f"{self.name} {text}".lstrip(), highlight=False, markup=False, soft_wrap=True)

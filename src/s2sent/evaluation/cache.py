@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import numpy as np
 from s2sent import __version__
 from s2sent.data.sts import STSTask
 from s2sent.data.transfer import TransferTask
+from s2sent.disk import whole_file
+from s2sent.errors import ConfigError
 from s2sent.evaluation.result import TaskResult
 
 PROTOCOL = 1
@@ -41,37 +42,47 @@ def _plain(options: object) -> Any:
 
 
 class ResultCache:
-    """A folder of results, one file for each model and task; ``None`` keeps nothing."""
+    """A folder of one model's results, one file for each task; without a folder or a fingerprint it keeps nothing."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, fingerprint: str | None) -> None:
+        self.folder: Path | None = None
+        if folder is not None and fingerprint is not None:
+            # By a digest, for a fingerprint may be any text: long ones stay apart, and none leads out of the folder.
+            self.folder = folder / hashlib.sha256(fingerprint.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
-    def get(self, fingerprint: str | None, key: str) -> TaskResult | None:
+    def check(self) -> None:
+        """Raise a `ConfigError` unless results can be written, before anything long is computed for them."""
+        if self.folder is None:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"Results cannot be kept in {self.folder.parent}: {error.strerror}. Set S2SENT_CACHE to a folder that "
+                "can be written, or do without: --no-cache, in Python cache=False."
+            ) from error
+
+    def get(self, key: str) -> TaskResult | None:
         """The stored result, or ``None``; a file that was damaged counts as none."""
-        path = self._path(fingerprint, key)
-        if path is None:
+        if self.folder is None:
             return None
         try:
-            return TaskResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            return TaskResult.from_dict(json.loads(self._path(self.folder, key).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def put(self, fingerprint: str | None, key: str, result: TaskResult) -> None:
-        """Store a result: written beside its place and moved there whole, so no reader ever meets half a file."""
-        path = self._path(fingerprint, key)
-        if path is None:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(result.to_dict(), file)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+    def put(self, key: str, result: TaskResult) -> None:
+        """Store a result whole, so that no reader ever meets half a file.
 
-    def _path(self, fingerprint: str | None, key: str) -> Path | None:
-        if self.folder is None or fingerprint is None:
-            return None
-        return self.folder / fingerprint[:24] / f"{key[:24]}.json"
+        Raises:
+            DataError: it cannot be written.
+        """
+        if self.folder is not None:
+            with whole_file(self._path(self.folder, key)) as file:
+                file.write(json.dumps(result.to_dict()).encode())
+
+    @staticmethod
+    def _path(folder: Path, key: str) -> Path:
+        return folder / f"{key[:24]}.json"

@@ -37,6 +37,11 @@ class Encoder:
     encode: Callable[[list[str]], Any]
     fingerprint: str | None = None
 
+    def __post_init__(self) -> None:
+        given: object = self.fingerprint
+        if not isinstance(given, str | None):
+            raise ModelError(f"The fingerprint of {self.name} must be a string or None, not {type(given).__name__}.")
+
 
 def as_encoder(model: Any, name: str | None = None) -> Encoder:
     """An encoder from a model folder, a hub id, a model in memory, or any callable ``list[str] -> array``.
@@ -175,10 +180,16 @@ class Vectors:
         return len(self._row)
 
     def _checked(self, sentences: list[str], output: Any) -> NDArray[np.float32]:
-        if hasattr(output, "detach"):
-            output = output.detach().cpu().float()
-        values = np.asarray(output, dtype=np.float32)
         name = self.encoder.name
+        try:
+            if hasattr(output, "detach"):
+                output = output.detach().cpu().float()
+            values = np.asarray(output, dtype=np.float32)
+        except (TypeError, ValueError) as error:  # strings, rows of unequal length, sparse matrices
+            raise ModelError(
+                f"{name} gave a {type(output).__name__} that is no array of numbers, with one row of the same length "
+                f"for each of {len(sentences)} sentences: {error}."
+            ) from error
         if values.ndim != 2 or len(values) != len(sentences) or values.shape[1] == 0:
             raise ModelError(
                 f"{name} gave an array of shape {values.shape} for {len(sentences)} sentences; one row each is needed."

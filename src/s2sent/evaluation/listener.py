@@ -1,10 +1,12 @@
 """Hearing how an evaluation goes."""
 
+import warnings
+
 from s2sent.evaluation.result import TaskResult
 
 
 class Listener:
-    """What hears how an evaluation goes; this one says nothing."""
+    """What hears how an evaluation goes; this one says nothing but what went wrong."""
 
     def encoding(self, sentences: int) -> None:
         """So many sentences are about to be encoded."""
@@ -17,3 +19,7 @@ class Listener:
 
     def scored(self, result: TaskResult) -> None:
         """A task is done."""
+
+    def trouble(self, message: str) -> None:
+        """Something went wrong that costs no score."""
+        warnings.warn(message, stacklevel=2)

@@ -6,11 +6,15 @@ from scipy.stats import pearsonr, spearmanr
 
 from s2sent.data.lines import counted
 from s2sent.data.sts import STSTask
-from s2sent.errors import ModelError
+from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Vectors
 from s2sent.evaluation.result import Aggregation, TaskResult
 
 FloatArray = NDArray[np.floating]
+
+NOISE = 1e-6
+"""Similarities that differ by less than this over all pairs are one: single precision moves a cosine by 1e-7, and the
+ranks of such noise would be a score."""
 
 
 def cosine(u: FloatArray, v: FloatArray) -> tuple[NDArray[np.float64], int]:
@@ -27,13 +31,14 @@ def cosine(u: FloatArray, v: FloatArray) -> tuple[NDArray[np.float64], int]:
 def spearman(similarity: FloatArray, gold: FloatArray, where: str) -> float:
     """Spearman times 100; an error where it is not defined, instead of a NaN that turns into 0 further on."""
     if len(gold) < 2:
-        raise ModelError(f"{where}: a correlation needs at least two pairs.")
-    for values, what in (
-        (similarity, "the model gives every pair the same similarity"),
-        (gold, "every gold score is the same"),
-    ):
-        if np.ptp(values) == 0:
-            raise ModelError(f"{where}: {what} ({values[0]:g}), so there is no correlation. Is the encoder constant?")
+        raise DataError(f"{where}: a correlation needs at least two pairs.")
+    if np.ptp(gold) == 0:
+        raise DataError(f"{where}: every gold score is the same ({gold[0]:g}), so there is no correlation.")
+    if np.ptp(similarity) < NOISE:
+        raise ModelError(
+            f"{where}: the model gives every pair the same similarity ({similarity[0]:g}), so there is no correlation. "
+            "Is the encoder constant?"
+        )
     return 100 * float(spearmanr(similarity, gold).statistic)
 
 
@@ -41,7 +46,8 @@ def score_sts(task: STSTask, vectors: Vectors) -> TaskResult:
     """Score one task from its sentences' vectors; every aggregation at once, for they cost nothing.
 
     Raises:
-        ModelError: the correlation is undefined (a constant encoder).
+        ModelError: the correlation is undefined because the encoder is constant.
+        DataError: it is because there are too few pairs, or all have one gold score.
     """
     similarities, notes, subsets = [], list(task.notes), {}
     for subset in task.subsets:

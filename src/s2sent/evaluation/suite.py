@@ -9,7 +9,7 @@ from s2sent.data.cache import cache_folder
 from s2sent.data.sts import STSTask, Text
 from s2sent.data.tasks import Source, task_names
 from s2sent.data.transfer import TransferTask
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 from s2sent.evaluation.cache import ResultCache, task_key
 from s2sent.evaluation.encoder import Vectors, as_encoder
 from s2sent.evaluation.listener import Listener
@@ -29,7 +29,7 @@ def evaluate(
     text: str = "file",
     aggregation: str = "all",
     probes: str | ProbeConfig = "default",
-    cache: bool | Path = True,
+    cache: bool | str | Path = True,
     name: str | None = None,
     listener: Listener | None = None,
 ) -> Report:
@@ -60,9 +60,12 @@ def evaluate(
     names = task_names(tasks)
     loaded = [source.read(task) for task in names]  # all of them first: a missing file is said before an hour of work
     encoder = as_encoder(model, name)
-    store = ResultCache(cache if isinstance(cache, Path) else cache_folder() / "results" if cache else None)
+    folder = cache_folder() / "results" if cache is True else Path(cache) if cache else None
+    store = ResultCache(folder, encoder.fingerprint)
     keys = [task_key(task, None if isinstance(task, STSTask) else config) for task in loaded]
-    results = {task.name: store.get(encoder.fingerprint, key) for task, key in zip(loaded, keys, strict=True)}
+    results = {task.name: store.get(key) for task, key in zip(loaded, keys, strict=True)}
+    if None in results.values():
+        store.check()
     vectors = Vectors(encoder)
     # One pass over the sentences of all STS tasks, then one over what transfer adds: the quick suite is safe on disk
     # before the slow one begins.
@@ -82,8 +85,11 @@ def evaluate(
             start = time.perf_counter()
             scored = score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, config)
             result = dataclasses.replace(scored, seconds=round(time.perf_counter() - start, 3))
-            store.put(encoder.fingerprint, key, result)
             results[task.name] = result
+            try:
+                store.put(key, result)
+            except S2SentError as error:  # a full disk costs the next run time, not this one its result
+                listener.trouble(f"The result of {task.name} is not kept for another run. {error}")
             listener.scored(result)
     return Report(
         encoder.name,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from s2sent.errors import ModelError
 
 _NOT_THE_MODEL = {".md", ".png", ".svg", ".pdf", ".lock", ".log"}
 """Files beside a model that people write and that no vector depends on."""
+_SET_BY_ENCODING = ("padding", "truncation")
 
 
 def fingerprint_folder(folder: Path) -> str:
@@ -18,13 +20,7 @@ def fingerprint_folder(folder: Path) -> str:
         ModelError: there is nothing in the folder.
     """
     digest = hashlib.sha256()
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and path.suffix not in _NOT_THE_MODEL
-        and not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts)
-    ]
+    files = sorted(path for path in _files(folder, frozenset()) if path.suffix not in _NOT_THE_MODEL)
     if not files:
         raise ModelError(f"{folder} holds no model: it is empty.")
     for path in files:
@@ -32,6 +28,18 @@ def fingerprint_folder(folder: Path) -> str:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
     return digest.hexdigest()
+
+
+def _files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """Every file that is not hidden, through links to other folders, too; one that leads back up is not followed."""
+    above = above | {folder.resolve()}
+    for path in folder.iterdir():
+        if path.name.startswith(".") or path.name == "__pycache__":
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and path.resolve() not in above:
+            yield from _files(path, above)
 
 
 def fingerprint_model(model: Any) -> str:
@@ -54,9 +62,14 @@ def fingerprint_model(model: Any) -> str:
         getattr(model, "truncate_dim", None),
     )
     digest.update(repr((prompts, model.get_max_seq_length())).encode())
-    backend = getattr(getattr(model, "tokenizer", None), "backend_tokenizer", None)
+    tokenizer = getattr(model, "tokenizer", None)
+    sides = [getattr(tokenizer, f"{name}_side", None) for name in ("padding", "truncation")]
+    digest.update(repr(sides).encode())
+    backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        digest.update(backend.to_str().encode())
+        # Encoding leaves its padding and truncation behind in the tokenizer; the next call sets them anew.
+        state = {key: part for key, part in json.loads(backend.to_str()).items() if key not in _SET_BY_ENCODING}
+        digest.update(json.dumps(state, sort_keys=True).encode())
     return digest.hexdigest()
 
 
