@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Module, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 import s2sent
@@ -265,6 +265,26 @@ def test_what_a_graph_cannot_do_is_said(made: Made, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match=r"pip install 's2sent\[onnx\]'"):
         s2sent.load(folder)
+
+
+class Undecided(Module):
+    """Decides by looking at the numbers, which no graph can."""
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        if float(features["sentence_embedding"].sum()) > 0:
+            features["sentence_embedding"] = -features["sentence_embedding"]
+        return features
+
+    def save(self, *_: Any, **__: Any) -> None: ...
+
+
+def test_what_cannot_be_traced_is_said_in_a_line(made: Made, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = SentenceTransformer(modules=[*made("bert prompt")[0], Undecided()], device="cpu")
+    with pytest.raises(ModelError, match="BertModel → SelectivePooling → Undecided cannot be exported") as error:
+        s2sent.export(model, tmp_path / "onnx")
+    assert len(str(error.value)) < 300
+    assert not list(tmp_path.iterdir())
+    assert len("".join(capfd.readouterr()).splitlines()) < 5
 
 
 def test_an_export_never_overwrites(made: Made, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,8 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
                 verbose=False,
             )
     except Exception as error:  # the exporter wraps whatever a model's code raises
-        raise ModelError(
-            f"{type(pipeline.backbone).__name__} cannot be exported to ONNX: {_reason(error)}. Encode with it in torch."
-        ) from error
+        parts = " → ".join(type(part).__name__ for part in (pipeline.backbone, *pipeline.behind))
+        raise ModelError(f"{parts} cannot be exported to ONNX: {_reason(error)}. Encode with it in torch.") from error
     assert program is not None
     graph = program.model_proto
     # Shapes of what is in between are for the exporter's own checks, and other tools stumble over them.
@@ -189,7 +189,8 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        # What cannot be traced is printed whole, thousands of lines of it.
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
