@@ -43,11 +43,14 @@ def test_a_million_lines_with_random_kills(tmp_path: Path) -> None:
         file.writelines(f"{line(number)}\n" for number in range(LINES))
     output = tmp_path / "out.parquet"
     command = [sys.executable, "-m", "s2sent", "encode", "model", "in.txt", output.name]
+    here = {**os.environ, "PYTHONPATH": str(Path(s2sent.__file__).parents[1])}  # not whatever else is installed
     draw = random.Random(0)
     peak = 0
     for run in range(KILLS + 1):
         before = shards(output)
-        child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        child = subprocess.Popen(
+            command, cwd=tmp_path, env=here, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         if run < KILLS:
             wanted = before + draw.randint(1, LINES // 8192 // (KILLS + 1))
             while shards(output) < wanted and child.poll() is None:
