@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.folder import find_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -71,8 +72,8 @@ def as_encoder(model: Any, name: str | None = None) -> Encoder:
 
 
 def _from_path(path: str, name: str | None) -> Encoder:
-    folder = Path(path).expanduser()
-    if folder.is_dir():
+    folder = find_folder(path)
+    if folder is not None:
         loaded: list[Callable[[list[str]], Any]] = []
 
         def encode(sentences: list[str]) -> Any:
@@ -81,8 +82,6 @@ def _from_path(path: str, name: str | None) -> Encoder:
             return loaded[0](sentences)
 
         return Encoder(name or folder.resolve().name, encode, fingerprint_folder(folder))
-    if path.startswith(("/", "./", "../", "~")) or path.count("/") > 1 or folder.exists():
-        raise ModelError(f"There is no model folder {path}.")
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
     model = load_model(path)
     return Encoder(name or path, _host_encode(model), fingerprint_model(model))
