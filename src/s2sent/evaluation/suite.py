@@ -84,7 +84,7 @@ def evaluate(
             listener.scoring(task.name)
             start = time.perf_counter()
             scored = score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, config)
-            result = dataclasses.replace(scored, seconds=round(time.perf_counter() - start, 3))
+            result = dataclasses.replace(scored, seconds=round(time.perf_counter() - start, 3), key=key)
             results[task.name] = result
             try:
                 store.put(key, result)
