@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.stats import spearmanr, ttest_rel
 from s2sent.data.senteval import STS_TASKS
 from s2sent.errors import ConfigError, DataError
 from s2sent.evaluation.comparison import Method, compare, resample_task
-from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, report_csv, report_grid, to_json
+from s2sent.evaluation.report import Format, Grid, comparison_csv, comparison_grid, report_csv, report_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report, TaskResult
 from s2sent.evaluation.statistics import holm, paired_t_test
 
@@ -185,6 +186,39 @@ def test_tables_mark_best_and_significant() -> None:
     console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True)
     console.print(comparison_grid(table).render(Format.TABLE))
     assert "\x1b[1;4m72.06 ± 0.29" in console.export_text(styles=True)
+    plain = Console(width=120, file=io.StringIO())  # as to a pipe or a file, where letters have no style
+    plain.print(comparison_grid(table).render(Format.TABLE))
+    assert "│ <u>**72.06 ± 0.29**</u> │" in plain.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100])
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_a_narrow_screen_cuts_neither_names_nor_numbers(width: int, count: int) -> None:
+    scores = {task: [70 + i + j for j in range(3)] for i, task in enumerate(STS_TASKS)}
+    methods = [runs(f"method-{i:02}", scores) for i in range(count)]
+    grid = comparison_grid(compare(methods))
+    console = Console(width=width, file=io.StringIO(), color_system="standard", force_terminal=True, no_color=True)
+    console.print(Grid(grid.columns, grid.rows))
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    words = printed.split()
+    for column in (*STS_TASKS, "avg"):
+        assert column in words
+    for method in methods:
+        assert method.name in words
+    assert words.count("±") == count * len(grid.columns)
+    if count == 1:
+        assert printed.count("method-00") == 1  # on its side, in one piece
+
+
+def test_a_long_name_is_folded() -> None:
+    report = Report("a/very/long/" * 12, single("a", 1.0).results)
+    console = Console(width=80, file=io.StringIO())
+    console.print(Grid((grid := report_grid(report)).columns, grid.rows))
+    printed = console.file.getvalue()
+    assert f"{report.score('STS12'):.2f}" in printed
+    assert re.sub(r"[\s┃│]", "", printed).count("very") == 12
 
 
 def test_csv_and_json_hold_every_number() -> None:
@@ -197,13 +231,17 @@ def test_csv_and_json_hold_every_number() -> None:
     assert found["significant"] == "True"
     assert json.loads(to_json(table.to_dict()))["rows"]["better"]["STS12"]["wilcoxon"] == cell.wilcoxon
     report = single("a,b", 1.0)
-    (first, *_) = csv.DictReader(io.StringIO(report_csv([report])))
+    (first, *_) = csv.DictReader(io.StringIO(report_csv(report)))
     assert first["model"] == "a,b"
     with pytest.raises(ValueError, match="JSON"):
         to_json({"score": float("nan")})
 
 
 def test_names_cannot_break_a_table() -> None:
+    name = Report(r"a\b^~", (TaskResult("STS12", {"all": 70.0}, 9),))
+    assert r"a\textbackslash{}b\textasciicircum{}\textasciitilde{} & 70.00" in str(
+        report_grid(name).render(Format.LATEX)
+    )
     report = Report("a_b|c & [bold]", (TaskResult("STS12", {"all": 70.0}, 9),))
     latex = report_grid(report).render(Format.LATEX)
     assert isinstance(latex, str)

@@ -81,10 +81,16 @@ def _from_path(path: str, name: str | None) -> Encoder:
                 loaded.append(_host_encode(load_model(str(folder))))
             return loaded[0](sentences)
 
-        return Encoder(name or folder.resolve().name, encode, fingerprint_folder(folder))
+        return Encoder(name or title_of(path), encode, fingerprint_folder(folder))
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
     model = load_model(path)
     return Encoder(name or path, _host_encode(model), fingerprint_model(model))
+
+
+def title_of(path: str) -> str:
+    """What a table calls the model of this path or name."""
+    folder = find_folder(path)
+    return path if folder is None else folder.resolve().name
 
 
 def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
@@ -169,10 +175,14 @@ class Vectors:
 
     def __getitem__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of these sentences, one row each, repetitions included."""
+        return self.part(sentences, slice(None))
+
+    def part(self, sentences: Sequence[str], columns: slice) -> NDArray[np.float32]:
+        """Some columns of them, without a copy of the others."""
         if self._matrix is None:
             self._matrix = np.concatenate(self._blocks)
             self._blocks = [self._matrix]
-        return self._matrix[[self._row[sentence] for sentence in sentences]]
+        return self._matrix[:, columns][[self._row[sentence] for sentence in sentences]]
 
     def __len__(self) -> int:
         return len(self._row)
