@@ -34,11 +34,12 @@ from s2sent.cli.train_screen import Screen
 from s2sent.data.cache import cache_folder
 from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
 from s2sent.evaluation import evaluate
+from s2sent.evaluation.comparison import resample_task
 from s2sent.evaluation.figures import Panel, densities
 from s2sent.evaluation.page import facts, page, picture, table
 from s2sent.evaluation.report import Entry, Format, Grid
 from s2sent.evaluation.result import TaskResult
-from s2sent.evaluation.statistics import Interval, bootstrap_spearman
+from s2sent.evaluation.statistics import Interval
 from s2sent.figures import new_figure
 from s2sent.model.inspection import Inspection, inspect
 from s2sent.model.inspection_figure import draw
@@ -162,9 +163,7 @@ def score(name: str, path: str) -> Scored:
 
 def difference(ours: TaskResult, base: TaskResult) -> Interval:
     """How much better the one is than the other, with the interval that chance in the choice of pairs leaves."""
-    return bootstrap_spearman(
-        ours.evidence["similarity"], ours.evidence["gold"], base.evidence["similarity"]
-    ).interval()
+    return (resample_task(ours) - resample_task(base)).interval()
 
 
 def said(verdict: Interval) -> str:
@@ -181,7 +180,7 @@ def score_grid(scored: dict[str, Scored]) -> Grid:
     rows = []
     best = max(one.result.headline() for one in scored.values())
     for name, one in scored.items():
-        alone = bootstrap_spearman(one.result.evidence["similarity"], one.result.evidence["gold"]).interval()
+        alone = resample_task(one.result).interval()
         versus = difference(one.result, scored[BASE].result)
         entries = [Entry(f"{alone.value:.2f}", best=alone.value == best), Entry(f"{alone.low:.2f} to {alone.high:.2f}")]
         shown = "" if name == BASE else f"{versus.value:+.2f} ({versus.low:+.2f} to {versus.high:+.2f})"

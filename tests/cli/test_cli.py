@@ -76,7 +76,8 @@ def test_encode_says_what_it_did_and_strictly_so(run: Run, saved: Path, tmp_path
     ("arguments", "message"),
     [
         (["inspect", "MODEL", "x", "--plot", "shares.xls"], "Legal: .png"),
-        (["inspect", "nowhere/at/all", "x"], "neither a folder nor a model"),
+        (["inspect", "nowhere/at/all", "x"], "There is no model folder nowhere/at/all."),
+        (["inspect", "nobody/nothing", "x"], "neither a folder nor a model"),
         (["inspect", "BACKBONE", "x"], "modules.json is missing"),
         (["encode", "MODEL", "none.txt", "out.npy"], "none.txt does not exist"),
         (["encode", "MODEL", "none.txt", "out.xls"], "Legal: .parquet"),

@@ -1,34 +1,40 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, ttest_rel
 
 from s2sent.data.senteval import STS_TASKS
 from s2sent.errors import ConfigError, DataError
-from s2sent.evaluation.comparison import Method, compare
-from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, report_csv, report_grid, to_json
+from s2sent.evaluation.comparison import Method, compare, resample_task
+from s2sent.evaluation.report import Format, Grid, comparison_csv, comparison_grid, report_csv, report_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report, TaskResult
 from s2sent.evaluation.statistics import holm, paired_t_test
 
 GOLD = np.random.default_rng(9).uniform(0, 5, 300)
 
 
+def spearman(similarity: np.ndarray, gold: np.ndarray) -> float:
+    return 100 * float(spearmanr(similarity, gold).statistic)
+
+
 def single(name: str, noise: float, seed: int = 0) -> Report:
+    """Two subsets of unequal size, quality and level: every aggregation has another score."""
     random = np.random.default_rng(seed)
     results = []
     for task in STS_TASKS:
         similarity = GOLD + noise * random.normal(size=len(GOLD))
-        score = 100 * spearmanr(similarity, GOLD).statistic
+        similarity[:100] += 2 * noise * random.normal(size=100) + 3
+        one, two = spearman(similarity[:100], GOLD[:100]), spearman(similarity[100:], GOLD[100:])
+        scores = {"all": spearman(similarity, GOLD), "mean": (one + two) / 2, "wmean": (one + 2 * two) / 3}
         subsets = {"one": {"pairs": 100}, "two": {"pairs": 200}}
         evidence = {"similarity": similarity.tolist(), "gold": GOLD.tolist()}
-        results.append(
-            TaskResult(task, {"all": score, "mean": score, "wmean": score}, 300, {"subsets": subsets}, evidence)
-        )
+        results.append(TaskResult(task, scores, 300, {"subsets": subsets}, evidence, key="same"))
     correct = (random.random(400) < 1 - noise / 10).astype(float)
     results.append(TaskResult("TREC", {"accuracy": 100 * correct.mean()}, 400, evidence={"correct": correct.tolist()}))
     return Report(name, tuple(results))
@@ -91,12 +97,48 @@ def test_single_models_are_tested_over_pairs() -> None:
     assert not any(cell.significant for cell in same.rows["c"].values())
 
 
-@pytest.mark.parametrize("aggregation", list(Aggregation))
-def test_a_bootstrap_knows_the_aggregation(aggregation: Aggregation) -> None:
-    report = Report("a", single("a", 1.0).results, aggregation=aggregation)
-    cell = compare([Method("a", (report,))], resamples=100).rows["a"]["STS12"]
-    assert cell.low is not None
-    assert cell.low < cell.mean < (cell.high or 0)
+def test_a_bootstrap_knows_the_aggregation() -> None:
+    result = single("a", 1.0)["STS12"]
+    drawn = {aggregation: resample_task(result, aggregation, resamples=200) for aggregation in Aggregation}
+    for aggregation, resampled in drawn.items():
+        assert resampled.value == pytest.approx(result.scores[aggregation])
+        assert resampled.drawn.mean() == pytest.approx(resampled.value, abs=1)
+        report = Report("a", single("a", 1.0).results, aggregation=aggregation)
+        cell = compare([Method("a", (report,))], resamples=200).rows["a"]["STS12"]
+        assert (cell.low, cell.high) == pytest.approx(tuple(np.quantile(resampled.drawn, [0.025, 0.975])))
+    values = sorted(resampled.value for resampled in drawn.values())
+    assert min(np.diff(values)) > 2  # or the test could not tell them apart
+
+
+def test_tasks_draw_for_themselves_and_models_alike() -> None:
+    one, two = single("a", 1.0, seed=0), single("b", 2.0, seed=1)
+    same = replace(one["STS12"], task="STS13")
+    assert not np.allclose(resample_task(one["STS12"]).drawn, resample_task(same).drawn)
+    paired = resample_task(one["STS12"]) - resample_task(two["STS12"])
+    rows = np.random.default_rng([0, *b"STS12/"]).integers(0, 300, (1000, 300))
+    ours, theirs = (np.array(report["STS12"].evidence["similarity"]) for report in (one, two))
+    expected = [spearman(ours[r], GOLD[r]) - spearman(theirs[r], GOLD[r]) for r in rows[:5]]
+    np.testing.assert_allclose(paired.drawn[:5], expected)
+
+
+def test_intervals_are_computed_where_they_are_wanted() -> None:
+    methods = [Method(name, (single(name, noise),)) for name, noise in (("a", 2.0), ("b", 1.0))]
+    without = compare(methods, "a", resamples=100, intervals=False).rows["b"]["STS12"]
+    assert (without.low, without.high) == (None, None)
+    assert without.p == compare(methods, "a", resamples=100).rows["b"]["STS12"].p
+
+
+def test_what_is_printed_alike_is_tested_as_it_is() -> None:
+    base, ours = runs("base", {"STS12": [70.001, 71.004]}), runs("ours", {"STS12": [70.006, 71.008]})
+    cell = compare([base, ours], "base").rows["ours"]["STS12"]
+    assert cell.p == pytest.approx(ttest_rel([70.006, 71.008], [70.001, 71.004]).pvalue, rel=1e-4)
+    assert not cell.significant
+    assert cell.difference == pytest.approx(0.0045)
+    shifted = runs("ours", {"STS12": [70.501, 71.504]})  # the same difference twice has no spread to test against
+    assert not compare([base, shifted], "base").rows["ours"]["STS12"].significant
+    exact = [70.0, 70.0, 70.0, 70.0, 70.0, 70.0, 70.004]
+    report = Report("m", tuple(TaskResult(task, {"all": x}, 9) for task, x in zip(STS_TASKS, exact, strict=True)))
+    assert report.score("STS avg") == pytest.approx(70 + 0.004 / 7)
 
 
 def test_what_cannot_be_compared() -> None:
@@ -110,6 +152,21 @@ def test_what_cannot_be_compared() -> None:
         compare([BASE, runs("other", {"STS14": [1.0] * 5})])
     with pytest.raises(DataError, match="aggregation"):
         compare([Method("a", (single("a", 1),)), Method("b", (Report("b", single("b", 1).results, Aggregation.MEAN),))])
+    one = single("b", 1)
+    for name, value in (("text", "raw"), ("probes", "fast")):
+        with pytest.raises(DataError, match=f"{name} '{value}'"):
+            compare([Method("a", (single("a", 1),)), Method("b", (replace(one, **{name: value}),))])
+    first = one.results[0]
+    others = [  # of the same shape, but not the same data
+        replace(first, evidence={**first.evidence, "gold": first.evidence["gold"][::-1]}),
+        replace(first, key="another"),
+        replace(first, samples=299),
+    ]
+    for other in others:
+        with pytest.raises(DataError, match="STS12: b was evaluated on other data than a"):
+            compare([Method("a", (single("a", 1),)), Method("b", (replace(one, results=(other, *one.results[1:])),))])
+    with pytest.raises(ConfigError, match="resamples must be at least 100"):
+        compare([BASE], resamples=0)
     with pytest.raises(ConfigError, match="nothing to compare"):
         compare([])
     with pytest.raises(ConfigError, match="level"):
@@ -129,6 +186,39 @@ def test_tables_mark_best_and_significant() -> None:
     console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True)
     console.print(comparison_grid(table).render(Format.TABLE))
     assert "\x1b[1;4m72.06 ± 0.29" in console.export_text(styles=True)
+    plain = Console(width=120, file=io.StringIO())  # as to a pipe or a file, where letters have no style
+    plain.print(comparison_grid(table).render(Format.TABLE))
+    assert "│ <u>**72.06 ± 0.29**</u> │" in plain.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100])
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_a_narrow_screen_cuts_neither_names_nor_numbers(width: int, count: int) -> None:
+    scores = {task: [70 + i + j for j in range(3)] for i, task in enumerate(STS_TASKS)}
+    methods = [runs(f"method-{i:02}", scores) for i in range(count)]
+    grid = comparison_grid(compare(methods))
+    console = Console(width=width, file=io.StringIO(), color_system="standard", force_terminal=True, no_color=True)
+    console.print(Grid(grid.columns, grid.rows))
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    words = printed.split()
+    for column in (*STS_TASKS, "avg"):
+        assert column in words
+    for method in methods:
+        assert method.name in words
+    assert words.count("±") == count * len(grid.columns)
+    if count == 1:
+        assert printed.count("method-00") == 1  # on its side, in one piece
+
+
+def test_a_long_name_is_folded() -> None:
+    report = Report("a/very/long/" * 12, single("a", 1.0).results)
+    console = Console(width=80, file=io.StringIO())
+    console.print(Grid((grid := report_grid(report)).columns, grid.rows))
+    printed = console.file.getvalue()
+    assert f"{report.score('STS12'):.2f}" in printed
+    assert re.sub(r"[\s┃│]", "", printed).count("very") == 12
 
 
 def test_csv_and_json_hold_every_number() -> None:
@@ -141,13 +231,17 @@ def test_csv_and_json_hold_every_number() -> None:
     assert found["significant"] == "True"
     assert json.loads(to_json(table.to_dict()))["rows"]["better"]["STS12"]["wilcoxon"] == cell.wilcoxon
     report = single("a,b", 1.0)
-    (first, *_) = csv.DictReader(io.StringIO(report_csv([report])))
+    (first, *_) = csv.DictReader(io.StringIO(report_csv(report)))
     assert first["model"] == "a,b"
     with pytest.raises(ValueError, match="JSON"):
         to_json({"score": float("nan")})
 
 
 def test_names_cannot_break_a_table() -> None:
+    name = Report(r"a\b^~", (TaskResult("STS12", {"all": 70.0}, 9),))
+    assert r"a\textbackslash{}b\textasciicircum{}\textasciitilde{} & 70.00" in str(
+        report_grid(name).render(Format.LATEX)
+    )
     report = Report("a_b|c & [bold]", (TaskResult("STS12", {"all": 70.0}, 9),))
     latex = report_grid(report).render(Format.LATEX)
     assert isinstance(latex, str)

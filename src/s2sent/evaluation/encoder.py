@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
-from s2sent.model.folder import locate
+from s2sent.model.folder import find_folder, locate
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -72,8 +72,8 @@ def as_encoder(model: Any, name: str | None = None) -> Encoder:
 
 
 def _from_path(path: str, name: str | None) -> Encoder:
-    folder = Path(path).expanduser()
-    if folder.is_dir():
+    folder = find_folder(path)
+    if folder is not None:
         loaded: list[Callable[[list[str]], Any]] = []
 
         def encode(sentences: list[str]) -> Any:
@@ -81,11 +81,15 @@ def _from_path(path: str, name: str | None) -> Encoder:
                 loaded.append(_host_encode(load_model(str(folder))))
             return loaded[0](sentences)
 
-        return Encoder(name or folder.resolve().name, encode, fingerprint_folder(folder))
-    if path.startswith(("/", "./", "../", "~")) or path.count("/") > 1 or folder.exists():
-        raise ModelError(f"There is no model folder {path}.")
+        return Encoder(name or title_of(path), encode, fingerprint_folder(folder))
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
     return as_encoder(load_model(path), name or path)
+
+
+def title_of(path: str) -> str:
+    """What a table calls the model of this path or name."""
+    folder = find_folder(path)
+    return path if folder is None else folder.resolve().name
 
 
 def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
@@ -171,10 +175,14 @@ class Vectors:
 
     def __getitem__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of these sentences, one row each, repetitions included."""
+        return self.part(sentences, slice(None))
+
+    def part(self, sentences: Sequence[str], columns: slice) -> NDArray[np.float32]:
+        """Some columns of them, without a copy of the others."""
         if self._matrix is None:
             self._matrix = np.concatenate(self._blocks)
             self._blocks = [self._matrix]
-        return self._matrix[[self._row[sentence] for sentence in sentences]]
+        return self._matrix[:, columns][[self._row[sentence] for sentence in sentences]]
 
     def __len__(self) -> int:
         return len(self._row)

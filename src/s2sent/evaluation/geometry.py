@@ -1,6 +1,7 @@
 """The shape of an embedding space: alignment, uniformity (Wang & Isola, 2020) and anisotropy (Ethayarajh, 2019)."""
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from s2sent.data.sts import STSTask
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Vectors
+from s2sent.evaluation.result import TaskResult
 
 CLOSE = 4.0
 """Pairs with a gold score above this count as positives, as SimCSE takes them from STS-B."""
@@ -25,6 +27,26 @@ class Geometry:
     """Mean cosine of two different sentences; 0 when directions are used evenly, 1 when all point one way."""
     close_pairs: int
     sentences: int
+
+    MEASURES: ClassVar[tuple[str, ...]] = ("alignment", "uniformity", "anisotropy")
+
+    def __str__(self) -> str:
+        return (
+            f"STS-B: alignment {self.alignment:.3f} ({self.close_pairs:,} close pairs), uniformity "
+            f"{self.uniformity:.3f}, anisotropy {self.anisotropy:.3f} ({self.sentences:,} sentences)"
+        )
+
+    @classmethod
+    def of(cls, result: TaskResult) -> Self:
+        """From the STS-B result of an evaluation, which keeps it.
+
+        Raises:
+            DataError: there is none; the message says why.
+        """
+        found = result.details.get("geometry", f"{result.task} keeps no geometry, STS-B does.")
+        if isinstance(found, str):
+            raise DataError(found)
+        return cls(**found)
 
 
 def geometry(task: STSTask, vectors: Vectors, close: float = CLOSE) -> Geometry:

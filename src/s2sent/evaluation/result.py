@@ -7,6 +7,9 @@ from typing import Any, Self
 from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS
 from s2sent.errors import ConfigError, DataError
 
+AVERAGES = {"STS avg": STS_TASKS, "Transfer avg": TRANSFER_TASKS}
+"""What tables show beside the tasks, and the tasks it is the mean of."""
+
 
 class Aggregation(StrEnum):
     """How the subsets of a year become one score. It moves scores by points: every report names it.
@@ -43,10 +46,16 @@ class TaskResult:
     """Per sample, for intervals and figures: ``similarity`` and ``gold`` in the order of subsets, or ``correct``."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    key: str = field(default="", repr=False)
+    """A digest of the task's data and of how it was scored: results with different ones do not compare."""
+
+    def score(self, aggregation: Aggregation = Aggregation.ALL) -> float:
+        """The number this is about, unrounded."""
+        return self.scores["accuracy" if "accuracy" in self.scores else aggregation.value]
 
     def headline(self, aggregation: Aggregation = Aggregation.ALL) -> float:
         """The number a table shows, with two decimals as papers print it."""
-        return round(self.scores["accuracy" if "accuracy" in self.scores else aggregation.value], 2)
+        return round(self.score(aggregation), 2)
 
     def to_dict(self) -> dict[str, Any]:
         """For json."""
@@ -88,22 +97,38 @@ class Report:
         table = {}
         for task, score in found.items():
             table[task] = score
-            for name, tasks in (("STS avg", STS_TASKS), ("Transfer avg", TRANSFER_TASKS)):
+            for name, tasks in AVERAGES.items():
                 if task == tasks[-1] and all(one in found for one in tasks):
                     table[name] = round(sum(found[one] for one in tasks) / len(tasks), 2)
         return table
+
+    def score(self, column: str) -> float:
+        """A task's score or an average, unrounded: what a test of differences needs."""
+        if column in AVERAGES:
+            return sum(self.score(task) for task in AVERAGES[column]) / len(AVERAGES[column])
+        return self[column].score(self.aggregation)
+
+    @property
+    def how(self) -> str:
+        """How these scores were computed."""
+        tasks = {result.task for result in self.results}
+        parts = []
+        if tasks - set(TRANSFER_TASKS):
+            parts.append(f"STS: Spearman × 100 of cosine, aggregation {self.aggregation.value}, text {self.text}.")
+        if tasks & set(TRANSFER_TASKS):
+            parts.append(f"Transfer: accuracy of linear probes, {self.probes} configuration.")
+        return " ".join(parts)
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores should know, task by task."""
         return [note for result in self.results for note in result.notes]
 
-    def to_dict(self, *, evidence: bool = False) -> dict[str, Any]:
-        """For json; the per-sample evidence only on request, as it is long."""
+    def to_dict(self) -> dict[str, Any]:
+        """For json, without the evidence, which is long."""
         results = [result.to_dict() for result in self.results]
-        if not evidence:
-            for result in results:
-                del result["evidence"]
+        for result in results:
+            del result["evidence"]
         return {
             "model": self.model,
             "fingerprint": self.fingerprint,

@@ -10,7 +10,9 @@ from scipy import stats
 from s2sent.errors import DataError
 
 Floats = NDArray[np.float64]
-ScoreRows = Callable[[NDArray[np.int64]], Floats]
+ScoreDraws = Callable[[Floats], Floats]
+"""From how often each sample was drawn, (draws, samples), to something of every draw."""
+Seed = int | Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,11 @@ def summarize(values: ArrayLike) -> Summary:
 def paired_t_test(scores: ArrayLike, baseline: ArrayLike) -> float:
     """Two-sided p of Student's t-test on the differences of runs that share a seed.
 
-    Runs that all differ by the very same amount have no spread to test against: p is 0, or 1 when that amount is 0.
+    Runs that all differ by the very same amount have no spread to test against, which speaks for nothing: p is 1.
     """
     difference = _differences(scores, baseline)
     if np.ptp(difference) == 0:
-        return 1.0 if difference[0] == 0 else 0.0
+        return 1.0
     return float(stats.ttest_1samp(difference, 0.0).pvalue)
 
 
@@ -79,6 +81,12 @@ class Resampled:
     value: float
     drawn: Floats
 
+    def __sub__(self, other: "Resampled") -> "Resampled":
+        """How far two values lie apart. Both must be of the same draws, so that samples hard for both cancel."""
+        if self.drawn.shape != other.drawn.shape:
+            raise DataError(f"{len(self.drawn)} draws cannot be paired with {len(other.drawn)}.")
+        return Resampled(self.value - other.value, self.drawn - other.drawn)
+
     def interval(self, level: float = 0.95) -> Interval:
         """The percentile interval, and a p from the normal law with the spread of the resamples.
 
@@ -97,63 +105,62 @@ def average(parts: Sequence[Resampled], weights: Sequence[float] | None = None) 
     return Resampled(float(value), np.average([part.drawn for part in parts], axis=0, weights=weights))
 
 
-def bootstrap_spearman(
-    similarity: ArrayLike, gold: ArrayLike, baseline: ArrayLike | None = None, *, resamples: int = 1000, seed: int = 0
-) -> Resampled:
+def bootstrap_spearman(similarity: ArrayLike, gold: ArrayLike, *, resamples: int = 1000, seed: Seed = 0) -> Resampled:
     """100 times Spearman with sentence pairs drawn with replacement.
 
-    With ``baseline`` (another model's similarities of the same pairs) it is the difference that is resampled: both
-    models are scored on the same draw, so pairs that are hard for both cancel.
+    The same seed draws the same pairs: subtract another model's to compare the two on each draw.
     """
     first, second = np.asarray(similarity, dtype=np.float64), np.asarray(gold, dtype=np.float64)
-    other = None if baseline is None else np.asarray(baseline, dtype=np.float64)
-    if first.shape != second.shape or (other is not None and other.shape != first.shape):
-        raise DataError("A bootstrap over pairs needs as many similarities as gold scores, for every model.")
-
-    def score(rows: NDArray[np.int64]) -> Floats:
-        gold_ranks = _ranks(second[rows])
-        value = _correlation(_ranks(first[rows]), gold_ranks)
-        return value if other is None else value - _correlation(_ranks(other[rows]), gold_ranks)
-
-    return _bootstrap(score, len(first), resamples, seed)
+    if first.shape != second.shape:
+        raise DataError(
+            f"A bootstrap over pairs needs as many similarities as gold scores, not {len(first)} and {len(second)}."
+        )
+    rank_first, rank_second = _ranker(first), _ranker(second)
+    return _bootstrap(
+        lambda counts: _correlation(rank_first(counts), rank_second(counts), counts), len(first), resamples, seed
+    )
 
 
-def bootstrap_mean(
-    values: ArrayLike, baseline: ArrayLike | None = None, *, resamples: int = 1000, seed: int = 0
-) -> Resampled:
+def bootstrap_mean(values: ArrayLike, *, resamples: int = 1000, seed: Seed = 0) -> Resampled:
     """The same for 100 times a mean, such as the accuracy from one 0 or 1 per sentence."""
     array = np.asarray(values, dtype=np.float64)
-    if baseline is not None:
-        other = np.asarray(baseline, dtype=np.float64)
-        if other.shape != array.shape:
-            raise DataError(
-                f"A paired bootstrap needs the same samples of both models, not {len(array)} and {len(other)}."
-            )
-        array = array - other
-    return _bootstrap(lambda rows: 100 * array[rows].mean(axis=1), len(array), resamples, seed)
+    return _bootstrap(lambda counts: 100 * (counts @ array) / len(array), len(array), resamples, seed)
 
 
-def _bootstrap(score: ScoreRows, samples: int, resamples: int, seed: int) -> Resampled:
+def _bootstrap(score: ScoreDraws, samples: int, resamples: int, seed: Seed) -> Resampled:
     if samples < 2 or resamples < 1:
         raise DataError(f"A bootstrap needs at least two samples and one resample, not {samples} and {resamples}.")
     random = np.random.default_rng(seed)
     size = max(1, 2_000_000 // samples)  # draws at a time: memory stays small however many are asked for
-    drawn = [
-        score(random.integers(0, samples, (min(size, resamples - start), samples)))
-        for start in range(0, resamples, size)
-    ]
-    return Resampled(float(score(np.arange(samples)[None])[0]), np.concatenate(drawn))
+    drawn = []
+    for start in range(0, resamples, size):
+        draws = min(size, resamples - start)
+        rows = random.integers(0, samples, (draws, samples)) + samples * np.arange(draws)[:, None]
+        counts = np.bincount(rows.ravel(), minlength=draws * samples).reshape(draws, samples)
+        drawn.append(score(counts.astype(np.float64)))
+    return Resampled(float(score(np.ones((1, samples)))[0]), np.concatenate(drawn))
 
 
-def _ranks(values: Floats) -> Floats:
-    return np.asarray(stats.rankdata(values, axis=-1), dtype=np.float64)
+def _ranker(values: Floats) -> ScoreDraws:
+    """A function from draws to the ranks of these values in each; sorts once, where ranking every draw would always."""
+    _, group = np.unique(values, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+
+    def ranks(counts: Floats) -> Floats:
+        drawn = np.add.reduceat(counts[:, order], starts, axis=1)  # how often each distinct value, in their order
+        return np.asarray((drawn.cumsum(axis=1) - (drawn - 1) / 2)[:, group])  # equal values share their middle rank
+
+    return ranks
 
 
-def _correlation(x: Floats, y: Floats) -> Floats:
-    """100 times Pearson's correlation of each row; of ranks, that is Spearman's. A row without spread counts 0."""
-    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
-    norm = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    return np.asarray(100 * (x * y).sum(-1) / np.where(norm == 0, 1.0, norm))
+def _correlation(x: Floats, y: Floats, counts: Floats) -> Floats:
+    """100 times the correlation of ranks, sample by sample as often as it was drawn. A draw without spread counts 0."""
+    middle = (counts.shape[1] + 1) / 2
+    x, y = x - middle, y - middle
+    weighted = counts * x
+    norm = np.sqrt(np.einsum("ds,ds->d", weighted, x) * np.einsum("ds,ds,ds->d", counts, y, y))
+    return np.asarray(100 * np.einsum("ds,ds->d", weighted, y) / np.where(norm == 0, 1.0, norm))
 
 
 def _runs(values: ArrayLike, what: str, least: int) -> Floats:

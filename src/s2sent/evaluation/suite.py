@@ -1,7 +1,7 @@
 """The whole of it: a model, some tasks, a report."""
 
-import dataclasses
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from s2sent.data.transfer import TransferTask
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.evaluation.cache import ResultCache, task_key
 from s2sent.evaluation.encoder import Vectors, as_encoder
+from s2sent.evaluation.geometry import geometry
 from s2sent.evaluation.listener import Listener
 from s2sent.evaluation.probes import DEFAULT, FAST, ProbeConfig
-from s2sent.evaluation.result import Aggregation, Report
+from s2sent.evaluation.result import Aggregation, Report, TaskResult
 from s2sent.evaluation.sts import score_sts
 from s2sent.evaluation.transfer import score_transfer
 
@@ -83,8 +84,8 @@ def evaluate(
         for task, key in missing:
             listener.scoring(task.name)
             start = time.perf_counter()
-            scored = score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, config)
-            result = dataclasses.replace(scored, seconds=round(time.perf_counter() - start, 3))
+            scored = _scored(task, vectors, config)
+            result = replace(scored, seconds=round(time.perf_counter() - start, 3), key=key)
             results[task.name] = result
             try:
                 store.put(key, result)
@@ -100,6 +101,18 @@ def evaluate(
         fingerprint=encoder.fingerprint,
         probes=probes if isinstance(probes, str) else "custom",
     )
+
+
+def _scored(task: STSTask | TransferTask, vectors: Vectors, config: ProbeConfig) -> TaskResult:
+    if isinstance(task, TransferTask):
+        return score_transfer(task, vectors, config)
+    result = score_sts(task, vectors)
+    if task.name == "STS-B":  # while its vectors are at hand: nobody has to encode them again to look at their shape
+        try:
+            result.details["geometry"] = asdict(geometry(task, vectors))
+        except S2SentError as error:
+            result.details["geometry"] = str(error)
+    return result
 
 
 def probe_config(probes: str | ProbeConfig) -> ProbeConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,8 @@ def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
         model: A folder, or a name on the hub.
         hub: `token`, `revision`, `cache_folder`, `local_files_only` for the hub.
     """
-    folder = Path(model)
-    if folder.is_file():
-        raise ModelError(f"{model} is a file; a model is a folder, or a name on the hub.")
-    if folder.is_dir():
+    folder = find_folder(model)
+    if folder is not None:
         return folder
 
     from huggingface_hub import snapshot_download
@@ -49,6 +48,19 @@ def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
             f"{str(model)!r} is neither a folder nor a model that could be fetched from the hub "
             f"({type(error).__name__}). Check the path; for a name, its spelling and the connection."
         ) from error
+
+
+def find_folder(model: str | Path) -> Path | None:
+    """The folder of a model given by path, or `None` for what can be a name on the hub."""
+    folder = Path(model).expanduser()
+    if folder.is_file():
+        raise ModelError(f"{model} is a file; a model is a folder, or a name on the hub.")
+    if folder.is_dir():
+        return folder
+    # A name on the hub has one slash at most, and begins with a letter or a digit.
+    if not re.fullmatch(r"[A-Za-z0-9][^/\\]*(/[^/\\]+)?", str(model)):
+        raise ModelError(f"There is no model folder {model}.")
+    return None
 
 
 def is_sentence_model(folder: Path) -> bool:
@@ -71,17 +83,46 @@ def check_sentence_model(folder: Path) -> None:
     if any(module["type"] in OWN_MODULES for module in modules):
         _read_json(folder / "config_sentence_transformers.json")  # has the prompts, without which vectors are others
     for module in modules:
-        kind, place = module["type"], folder / module["path"]
-        _check_type(kind, source)
-        if not place.resolve().is_relative_to(folder.resolve()):
-            raise ModelError(f"{source} names {module['path']!r}, which is outside the model's folder.")
-        if not kind.endswith(".Normalize"):  # has nothing to save, so its folder may not have been copied
-            _read_json(place / "config.json")
-        if place != folder:
-            _check_json_files(place)
-        if _is_encoder(kind):
-            _check_tokenizer(place)
-        _check_weights(place, required=kind in OWN_MODULES or _is_encoder(kind) or kind.endswith(".Dense"))
+        _check_module(folder, module["path"], module["type"], source)
+
+
+def _check_module(folder: Path, path: str, kind: str, source: Path) -> None:
+    """Check the module that the file `source` says is at `path` in `folder`."""
+    from sentence_transformers.base.modules import Router
+
+    place = folder / path
+    found = _module_class(kind, source)
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise ModelError(f"{source} names {path!r}, which is outside the model's folder.")
+    if place != folder:
+        _check_json_files(place)
+    if issubclass(found, Router):
+        _check_routes(place)
+        return
+    if _is_encoder(kind):
+        _read_json(place / "config.json")
+        _check_tokenizer(place)
+    elif kind.endswith(".StaticEmbedding"):
+        _read_json(place / "tokenizer.json")
+    # Some have nothing to set; of those, and of Normalize, the folder may not have been copied.
+    elif kind in OWN_MODULES or (getattr(found, "config_keys", None) and not kind.endswith(".Normalize")):
+        _read_json(place / found.config_file_name)
+    whole = kind in OWN_MODULES or _is_encoder(kind) or kind.endswith((".Dense", ".StaticEmbedding"))
+    _check_weights(place, required=whole)
+
+
+def _check_routes(place: Path) -> None:
+    """Check the modules of a Router. The host reads the second file when the first names none, so both count."""
+    files = [place / name for name in ("router_config.json", "config.json")]
+    for source in [path for path in files if path.is_file()] or files[:1]:
+        routes = _read_json(source)
+        types = routes.get("types", {}) if isinstance(routes, dict) else None
+        if not isinstance(types, dict):
+            raise ModelError(f"{source} is damaged: it has no types of modules by name. Save the model again.")
+        for name, kind in types.items():
+            if (place / name).resolve() == place.resolve():
+                raise ModelError(f"{source} names {name!r}, which is the Router's own folder.")
+            _check_module(place, name, str(kind), source)
 
 
 def check_backbone(folder: Path) -> None:
@@ -129,16 +170,11 @@ def _check_json_files(folder: Path) -> None:
                 and not value.startswith(("torch.nn.", "sentence_transformers."))
             ):
                 raise ModelError(f"{path} has {key} {value!r}, which makes loading import foreign code. Refused.")
-        if path.name == "router_config.json":
-            types = content.get("types")
-            for kind in types.values() if isinstance(types, dict) else ():
-                _check_type(str(kind), path)
 
 
-def _check_type(kind: str, source: Path) -> None:
-    if kind in OWN_MODULES:
-        return
-    if not kind.startswith("sentence_transformers."):
+def _module_class(kind: str, source: Path) -> Any:
+    """The class of this name, if it is one of the host's modules or of ours."""
+    if kind not in OWN_MODULES and not kind.startswith("sentence_transformers."):
         raise ModelError(
             f"{source} names the class {kind!r}, which is neither sentence-transformers' nor s2sent's. Loading it "
             "would run code that somebody put there. If you trust it, load it with SentenceTransformer(…, "
@@ -153,6 +189,7 @@ def _check_type(kind: str, source: Path) -> None:
         raise ModelError(f"{source} names {kind}, which the installed sentence-transformers does not have.") from error
     if not (isinstance(found, type) and issubclass(found, Module) and hasattr(found, "load")):
         raise ModelError(f"{source} names {kind}, which is not a module of a model.")
+    return found
 
 
 def _is_encoder(kind: str) -> bool:
