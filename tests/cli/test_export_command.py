@@ -46,10 +46,12 @@ def test_an_export_is_evaluated_compared_and_encodes(
     assert "STS-B (test, Spearman × 100): " in out
 
     encoder = OnnxEncoder(exported)
-    scores = json.loads(run("evaluate", exported, *data, "--format", "json"))["scores"]
+    report = json.loads(run("evaluate", exported, *data, "--format", "json"))
+    scores = report["scores"]
     assert scores == suite.evaluate(encoder, "STS-B", data=folder / "senteval", cache=False).headlines()
     assert f"{scores['STS-B']:.2f} in int8" in out
-    assert list((tmp_path / "cache" / "results" / encoder.fingerprint[:24]).glob("*.json"))
+    assert report["fingerprint"] == encoder.fingerprint
+    assert len(list((tmp_path / "cache" / "results").glob("*/*.json"))) == 2  # torch's and the export's, each once
     table = run("compare", f"torch={model}", f"onnx={exported}", *data)
     assert "torch" in table
     assert "onnx" in table
