@@ -182,7 +182,10 @@ def score_grid(scored: dict[str, Scored]) -> Grid:
     for name, one in scored.items():
         alone = resample_task(one.result).interval()
         versus = difference(one.result, scored[BASE].result)
-        entries = [Entry(f"{alone.value:.2f}", best=alone.value == best), Entry(f"{alone.low:.2f} to {alone.high:.2f}")]
+        entries = [
+            Entry(f"{alone.value:.2f}", best=one.result.headline() == best),
+            Entry(f"{alone.low:.2f} to {alone.high:.2f}"),
+        ]
         shown = "" if name == BASE else f"{versus.value:+.2f} ({versus.low:+.2f} to {versus.high:+.2f})"
         rows.append((name, (*entries, Entry(shown))))
     columns = ("STS-B test", "95 % interval", f"against “{BASE}”")

@@ -6,6 +6,7 @@ from pathlib import Path
 import datasets
 import huggingface_hub
 import pytest
+from huggingface_hub.utils import logging
 
 from s2sent.data.hub import fetch_senteval
 from s2sent.data.tasks import Source
@@ -39,16 +40,23 @@ def test_a_broken_archive_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_no_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_says_what_to_do_and_only_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(*_: object, **__: object) -> None:
+        logging.get_logger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(DataError, match=r"no route to host\). Offline, give a folder"):
         fetch_senteval(tmp_path)
-    with pytest.raises(DataError, match="mteb/sts14-sts could not be fetched"):
+    with pytest.raises(DataError, match=r"mteb/sts14-sts could not be fetched.*raw text of STS-B alone.* wheel"):
         Source("hub", "raw").read("STS14")  # type: ignore[arg-type]
+    assert caplog.messages == []
+    with pytest.raises(ConnectionError):
+        refuse()
+    assert len(caplog.messages) == 1  # elsewhere the client speaks as before
 
 
 def test_raw_text_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:

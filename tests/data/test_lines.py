@@ -65,7 +65,7 @@ def test_text_decoded_wrongly_is(text: str) -> None:
 def test_damage_is_counted_not_hidden() -> None:
     notes = damage_notes("CR", ["", "fine", "cafÃ©", ""])
     assert notes == [
-        "CR: 2 empty sentences, kept as SentEval does",
+        "CR: 2 empty sentences, kept as SentEval does; a model that refuses them is shown a full stop",
         "CR: 1 sentence with damaged characters (mojibake), used as written",
     ]
     assert damage_notes("CR", ["fine"]) == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sent.data.text import read_lines, read_texts
+from s2sent.data.text import read_rows, read_texts
 from s2sent.errors import DataError
 
 TEXTS = [
@@ -54,14 +54,14 @@ def test_windows_line_ends_and_byte_order_mark_are_not_text(tmp_path: Path) -> N
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1))
 def test_jsonl_brings_back_any_text(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = write(tmp_path_factory.mktemp("t") / "a.jsonl", texts)
-    assert [line.text for line in read_lines(path)] == texts
+    assert [row.texts[0] for row in read_rows(path)] == texts
 
 
 def test_a_bad_line_is_named_and_does_not_stop_the_reading(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\nb\xe4d\ngood again\n")
-    lines = list(read_lines(path))
-    assert [(line.number, line.problem) for line in lines] == [(1, None), (2, "is not valid UTF-8"), (3, None)]
+    rows = list(read_rows(path))
+    assert [(row.number, row.problem) for row in rows] == [(1, None), (2, "is not valid UTF-8"), (3, None)]
     with pytest.raises(DataError, match=r"a\.txt, line 2 is not valid UTF-8"):
         read_texts(path)
 
@@ -106,7 +106,7 @@ def test_the_usual_or_only_column_needs_no_name(tmp_path: Path, columns: dict[st
 
 @pytest.mark.data
 def test_real_text_is_read_line_by_line(data_folder: Path) -> None:
-    lines = list(read_lines(data_folder / "wiki1m_for_simcse_head.txt"))
+    lines = list(read_rows(data_folder / "wiki1m_for_simcse_head.txt"))
     assert len(lines) == 11_914
     raw = (data_folder / "wiki1m_for_simcse_head.txt").read_bytes().decode().split("\n")
-    assert [line.text for line in lines] == raw[: len(lines)]
+    assert [line.texts[0] for line in lines] == raw[: len(lines)]

@@ -37,7 +37,7 @@ def test_empty_lines_count(folder: Path) -> None:
     task = read_transfer(folder, "CR")
     assert len(task.splits["train"]) == 60
     assert task.splits["train"].first[0] == ""
-    assert "CR: 1 empty sentence, kept as SentEval does" in task.notes
+    assert "CR: 1 empty sentence, kept as SentEval does; a model that refuses them is shown a full stop" in task.notes
 
 
 def test_trec_is_latin_1_and_loses_its_fine_type(folder: Path) -> None:

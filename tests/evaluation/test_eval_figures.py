@@ -1,4 +1,5 @@
 import builtins
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from scipy.stats import gaussian_kde
 
 from s2sent.errors import ConfigError, DataError
-from s2sent.evaluation.figures import Panel, _density, density_figure, group_of, scatter_figure
+from s2sent.evaluation.figures import Panel, _density, densities, density_figure, group_of, scatter_figure, scatters
 from s2sent.evaluation.result import TaskResult
 
 
@@ -36,6 +37,30 @@ def test_a_panel_for_each_model(tmp_path: Path, draw: object, count: int) -> Non
     height, width = imread(path).shape[:2]
     assert width > height * min(count, 4) * 0.4
     assert imread(path)[..., :3].std() > 0.01  # something is drawn
+
+
+def test_the_line_of_a_scatter_is_the_mean_of_every_half_point() -> None:
+    one = panel()
+    (axis,) = scatters([one]).axes
+    expected = {}
+    for gold, similarity in zip(one.gold, one.similarity, strict=True):
+        expected.setdefault(round(gold * 2) / 2, []).append(similarity)
+    line = sorted((place, float(np.mean(values))) for place, values in expected.items())
+    np.testing.assert_allclose(axis.lines[0].get_xydata(), line)
+    np.testing.assert_allclose(axis.collections[0].get_offsets(), np.stack([one.gold, one.similarity], axis=1))
+
+
+def test_long_names_and_whole_curves_stay_inside() -> None:
+    names = ["a-very-long-name-of-a-model-folder-" * 3, "short"]
+    figure = densities([replace(panel(name), similarity=np.full(200, 0.999)) for name in names])
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        box = axis.title.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        top = axis.lines[-2].get_ydata()  # the curve of the best group, before its median
+        assert top[-1] - 4 < 1e-3  # has come down to its base before the axis ends
+    first, second = (axis.title.get_window_extent() for axis in figure.axes)
+    assert first.x1 < second.x0
 
 
 def test_groups_without_pairs_or_without_spread(tmp_path: Path) -> None:

@@ -58,7 +58,22 @@ def test_results_do_not_depend_on_who_else_is_trained(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(one.epochs, other.epochs)
 
 
-def test_the_count_of_misses_is_never_reset() -> None:
+def test_the_count_of_misses_is_never_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that get better and worse by turns: it is the third that is worse which ends a fit of tenacity 2."""
+    right = iter([5, 4, 6, 5, 7, 6, 8, 7, 9, 8])
+
+    def scripted(self: Features, weight: torch.Tensor, rows: np.ndarray) -> np.ndarray:
+        return (np.arange(10) >= next(right)).astype(int)[None]
+
+    monkeypatch.setattr(Features, "predict", scripted)
+    x, y = blobs(40, 4, 2)
+    y[:10] = 0
+    fit = Fit(np.arange(10, 40), (1e-4,), dev=np.arange(10))
+    (fitted,) = train_probes(Features(x), y, 2, [fit], ProbeConfig(tenacity=2, epoch_size=3))
+    assert (fitted.epochs[0], fitted.accuracy[0]) == (6 * 3, 0.7)
+
+
+def test_tenacity_ends_a_fit_or_the_last_epoch_does() -> None:
     """Labels that cannot be learned: with tenacity 0 the first check without improvement ends the fit."""
     x, y = blobs(200, 4, 2, noise=50)
     fit = Fit(np.arange(150), (1e-4,), dev=np.arange(150, 200))
@@ -95,7 +110,15 @@ def test_global_random_states_and_threads_are_left_alone() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"kfold": 1}, {"batch_size": 0}, {"tenacity": -1}, {"regs": ()}, {"regs": (-1.0,)}, {"validation_split": 1.0}],
+    [
+        {"optimizer": "sgd"},
+        {"kfold": 1},
+        {"batch_size": 0},
+        {"tenacity": -1},
+        {"regs": ()},
+        {"regs": (-1.0,)},
+        {"validation_split": 1.0},
+    ],
 )
 def test_a_configuration_checks_itself(values: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(values))):

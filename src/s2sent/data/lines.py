@@ -101,7 +101,8 @@ def damage_notes(where: str, sentences: Iterable[str]) -> list[str]:
         damaged += is_mojibake(sentence)
     notes = []
     if empty:
-        notes.append(f"{where}: {counted(empty, 'empty sentence')}, kept as SentEval does")
+        kept = "kept as SentEval does; a model that refuses them is shown a full stop"
+        notes.append(f"{where}: {counted(empty, 'empty sentence')}, {kept}")
     if damaged:
         notes.append(f"{where}: {counted(damaged, 'sentence')} with damaged characters (mojibake), used as written")
     return notes

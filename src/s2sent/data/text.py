@@ -24,15 +24,6 @@ LONGEST_LINE = 1_000_000
 _USUAL_COLUMNS = ("text", "sentence")
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a text file, or a row of a table: its number, from 1, and its text, or why it has none."""
-
-    number: int
-    text: str
-    problem: str | None = None
-
-
 def read_texts(path: Path, column: str | None = None) -> list[str]:
     """Read all texts of a file; one that cannot be used is an error that names the line.
 
@@ -41,20 +32,14 @@ def read_texts(path: Path, column: str | None = None) -> list[str]:
         column: Which column or field has the text. By default the only one, or `text`, or `sentence`.
     """
     texts = []
-    for line in read_lines(path, column):
-        problem = line.problem or ("is empty" if not line.text.strip() else None)
+    for row in read_rows(path, None if column is None else (column,)):
+        problem = row.problem or ("is empty" if not row.texts[0].strip() else None)
         if problem:
-            raise DataError(f"{path}, line {line.number} {problem}. Mend or remove the line.")
-        texts.append(line.text)
+            raise DataError(f"{path}, line {row.number} {problem}. Mend or remove the line.")
+        texts.append(row.texts[0])
     if not texts:
         raise DataError(f"{path} has no text in it.")
     return texts
-
-
-def read_lines(path: Path, column: str | None = None) -> Iterator[Line]:
-    """Read a file's texts one by one, with a `problem` where a line has none that can be used."""
-    for row in read_rows(path, None if column is None else (column,)):
-        yield Line(row.number, row.texts[0] if row.texts else "", row.problem)
 
 
 Label = str | int

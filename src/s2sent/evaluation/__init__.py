@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
+    from s2sent.evaluation.blocks import score_blocks
     from s2sent.evaluation.comparison import Comparison, Method, compare
     from s2sent.evaluation.encoder import Encoder, Vectors, as_encoder
+    from s2sent.evaluation.geometry import Geometry
     from s2sent.evaluation.listener import Listener
     from s2sent.evaluation.probes import DEFAULT, FAST, ProbeConfig
     from s2sent.evaluation.result import Aggregation, Report, TaskResult
@@ -25,6 +27,7 @@ __all__ = [
     "Aggregation",
     "Comparison",
     "Encoder",
+    "Geometry",
     "Listener",
     "Method",
     "ProbeConfig",
@@ -34,6 +37,7 @@ __all__ = [
     "as_encoder",
     "compare",
     "evaluate",
+    "score_blocks",
 ]
 
 __getattr__ = lazy(
@@ -53,5 +57,7 @@ __getattr__ = lazy(
         "TaskResult": "s2sent.evaluation.result",
         "Listener": "s2sent.evaluation.listener",
         "evaluate": "s2sent.evaluation.suite",
+        "Geometry": "s2sent.evaluation.geometry",
+        "score_blocks": "s2sent.evaluation.blocks",
     },
 )

@@ -1,5 +1,6 @@
 """Pictures of how a model's similarities follow people's ratings."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,8 @@ class Panel:
     @property
     def title(self) -> str:
         """What stands above it."""
-        return f"{self.name}\nSpearman {self.spearman:.2f}, {len(self.gold):,} pairs"
+        name = "\n".join(textwrap.wrap(self.name, 34))  # as wide as a panel
+        return f"{name}\nSpearman {self.spearman:.2f}, {len(self.gold):,} pairs"
 
     @classmethod
     def of(cls, name: str, result: TaskResult) -> "Panel":
@@ -64,7 +66,7 @@ def densities(panels: Sequence[Panel]) -> "Figure":
     """
     figure, axes = _canvas(panels, width=3.1, height=3.6)
     low = min(float(panel.similarity.min()) for panel in panels)
-    grid = np.linspace(min(-0.1, low - 0.15), 1.05, 400)
+    grid = np.linspace(min(-0.1, low - 0.15), 1.15, 400)  # a cosine ends at 1, the tail of its density does not
     for panel, axis in zip(panels, axes, strict=True):
         group = group_of(panel.gold)
         for index in range(GROUPS):
@@ -81,13 +83,18 @@ def densities(panels: Sequence[Panel]) -> "Figure":
         axis.tick_params(axis="y", length=0)
         axis.set_xlim(grid[0], grid[-1])
         axis.set_ylim(-0.05, GROUPS + 0.05)
-        axis.set_xlabel("cosine similarity")
+        axis.set_xlabel("cosine similarity (stroke: median)")
         axis.set_title(panel.title, fontsize=9)
     axes[0].set_ylabel("gold rating")
     return figure
 
 
 def scatter_figure(panels: Sequence[Panel], path: Path) -> None:
+    """Write what `scatters` draws."""
+    save_figure(scatters(panels), path)
+
+
+def scatters(panels: Sequence[Panel]) -> "Figure":
     """Similarity against gold, pair by pair, with the mean similarity of every half point of rating."""
     figure, axes = _canvas(panels, width=3.4, height=3.4)
     low = min(-0.1, min(float(panel.similarity.min()) for panel in panels) - 0.05)
@@ -95,12 +102,14 @@ def scatter_figure(panels: Sequence[Panel], path: Path) -> None:
         axis.scatter(panel.gold, panel.similarity, s=6, alpha=0.25, color=COLOURS[3], linewidths=0)
         bins = np.round(panel.gold * 2).astype(np.int64)
         found = np.unique(bins)
-        axis.plot(found / 2, [panel.similarity[bins == one].mean() for one in found], color=INK, linewidth=1.5)
+        means = [panel.similarity[bins == one].mean() for one in found]
+        axis.plot(found / 2, means, color=INK, linewidth=1.5, label="mean")
         axis.set_ylim(low, 1.05)
         axis.set_xlabel("gold rating")
         axis.set_title(panel.title, fontsize=9)
     axes[0].set_ylabel("cosine similarity")
-    save_figure(figure, path)
+    axes[0].legend(loc="lower right", fontsize=7, frameon=False)
+    return figure
 
 
 def _density(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.float64]:

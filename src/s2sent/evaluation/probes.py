@@ -59,6 +59,8 @@ class ProbeConfig:
     """The part of the training rows that stops the final fit, which has no development set of its own."""
 
     def __post_init__(self) -> None:
+        if self.optimizer not in list(Optimizer):
+            raise ConfigError(f"optimizer must be one of {', '.join(Optimizer)}, not {self.optimizer!r}.")
         object.__setattr__(self, "optimizer", Optimizer(self.optimizer))
         for name in ("batch_size", "epoch_size", "max_epoch"):
             if getattr(self, name) < 1:
