@@ -18,7 +18,6 @@ import argparse
 import importlib.util
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -256,7 +255,12 @@ def cpu() -> str:
 
 def print_growth(model: Path, texts: list[str], small: int, large: int, folder: Path) -> None:
     """Print what a line costs from file to file, and the process's largest size, in a small and in a large input."""
-    code = "import sys; from s2sent.encoding import encode_files; print(encode_files(*sys.argv[1:]).seconds)"
+    # VmHWM: what getrusage says of a child includes its parent's size at the fork.
+    code = (
+        "import sys; from pathlib import Path; from s2sent.encoding import encode_files\n"
+        "print(encode_files(*sys.argv[1:]).seconds)\n"
+        "print(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"
+    )
     print("\n| lines | s | µs per line | peak memory, MB |\n|---:|---:|---:|---:|")
     for lines in (small, large):
         source = folder / f"{lines}.txt"
@@ -264,9 +268,8 @@ def print_growth(model: Path, texts: list[str], small: int, large: int, folder: 
             file.writelines(f"{text}\n" for text in islice(cycle(texts), lines))
         command = [sys.executable, "-c", code, str(model), str(source), str(folder / f"{lines}.parquet")]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            seconds = float(child.communicate()[0])
-        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024  # the larger comes second
-        print(f"| {lines:,} | {seconds:.1f} | {1e6 * seconds / lines:,.0f} | {memory:,.0f} |")
+            seconds, kilobytes = map(float, child.communicate()[0].split())
+        print(f"| {lines:,} | {seconds:.1f} | {1e6 * seconds / lines:,.0f} | {kilobytes / 1024:,.0f} |")
 
 
 if __name__ == "__main__":

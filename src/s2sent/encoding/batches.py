@@ -12,7 +12,7 @@ from s2sent.encoding.encoder import TextEncoder
 from s2sent.encoding.vectors import unit
 from s2sent.errors import DataError
 
-CPU_TOKENS = 2048
+CPU_TOKENS = 1024
 """Tokens to a batch on a CPU: a small encoder's states stay in the cache, and what goes around a batch is little."""
 GPU_TOKENS = 32_768
 
