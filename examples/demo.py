@@ -1,6 +1,6 @@
 """Someone has an encoder that was made for something else, and text. What do a few minutes of training make of it?
 
-python examples/demo.py [--backbone FOLDER_OR_NAME] [--corpus FILE] [--steps 60] [--folder demo]
+python examples/demo.py [--backbone FOLDER_OR_NAME] [--corpus FILE] [--steps 40] [--folder demo]
 
 The backbone is a DistilBERT that others tuned to tag grammar errors (see grammar_tagger.py), the text the sentences of
 STS-B's training split without their scores; both come from the package registry. It is trained twice, in the same way
@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", help="a folder or hub name (default: the grammar tagger's DistilBERT)")
     parser.add_argument("--corpus", help="a sentence a line (default: STS-B's training sentences)")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path("demo"))
     options = parser.parse_args()
@@ -188,7 +188,7 @@ def score_grid(scored: dict[str, Scored]) -> Grid:
         ]
         shown = "" if name == BASE else f"{versus.value:+.2f} ({versus.low:+.2f} to {versus.high:+.2f})"
         rows.append((name, (*entries, Entry(shown))))
-    columns = ("STS-B test", "95 % interval", f"against “{BASE}”")
+    columns = ("STS-B test", "95 % interval", "against the last block")
     return Grid(columns, tuple(rows), ("100 × Spearman; intervals from 1,000 resamples of the pairs.",))
 
 
