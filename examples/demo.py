@@ -47,7 +47,8 @@ from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE, train
 from s2sent.training.log import read_log
 
-BEFORE, BASE, OURS = "as it came", "trained, last block", "trained, S²Sent"
+BEFORE, FRESH = "as it came, last block", "as it came, S²Sent untrained"
+BASE, OURS = "trained, last block", "trained, S²Sent"
 SENTENCES = [
     "A man is playing a guitar.",
     "Someone makes music with a stringed instrument.",
@@ -110,10 +111,12 @@ def main() -> None:
             train(recipe, output, listener=screen)
 
     console.print("\n[bold]STS-B test[/], which nobody trained on")
-    untrained = folder / "untrained"
-    if not untrained.exists():
-        s2sent.build(backbone, selection=LAST_BLOCK).save(str(untrained))
-    scored = {name: score(name, path) for name, path in ({BEFORE: str(untrained)} | models).items()}
+    untrained = {BEFORE: (folder / "untrained", LAST_BLOCK), FRESH: (folder / "untrained-s2sent", selections[OURS])}
+    for path, selection in untrained.values():
+        if not path.exists():
+            s2sent.build(backbone, selection=selection).save(str(path))
+    paths = {name: str(path) for name, (path, _) in untrained.items()} | models
+    scored = {name: score(name, path) for name, path in paths.items()}
     grid = score_grid(scored)
     console.print(grid.render(Format.TABLE))
     verdict = difference(scored[OURS].result, scored[BASE].result)
@@ -194,6 +197,10 @@ def score_grid(scored: dict[str, Scored]) -> Grid:
 
 def story(scored: dict[str, Scored], grid: Grid, verdict: Interval, looked: Inspection, folder: Path) -> list[str]:
     """The parts of the report."""
+
+    def gained(before: str, after: str) -> str:
+        return f"{scored[after].result.headline() - scored[before].result.headline():+.1f}"
+
     shares = Grid(
         tuple(f"block {block}" for block in looked.blocks),
         tuple(
@@ -202,8 +209,8 @@ def story(scored: dict[str, Scored], grid: Grid, verdict: Interval, looked: Insp
         ),
     )
     parts = [
-        f"<p class='banner'>{escape(said(verdict))} Training itself brought "
-        f"{scored[BASE].result.headline() - scored[BEFORE].result.headline():+.1f} points.</p>",
+        f"<p class='banner'>{escape(said(verdict))} Training brought the last block {gained(BEFORE, BASE)} points and "
+        f"S²Sent, which starts near the average of its blocks, {gained(FRESH, OURS)}.</p>",
         "<h2>Before and after</h2>",
         table(grid),
         "<h2>On the way</h2>",
