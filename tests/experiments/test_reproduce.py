@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from experiments.tiny import Bench
 from s2sent.cli import app
+from s2sent.data.senteval import TRANSFER_TASKS
 from s2sent.errors import S2SentError
 from s2sent.experiments import perform as performing
 from s2sent.experiments.perform import perform
@@ -192,7 +193,9 @@ def test_a_run_that_cannot_be_made_is_a_failure_with_a_reason(bench: Bench, tmp_
 def test_transfer_is_scored(bench: Bench) -> None:
     run = unique(bench.entries("transfer"))[1]
     record = perform(run, bench.places)
-    assert record["scores"]["Transfer avg"] > 50
+    scores = [record["scores"][task] for task in TRANSFER_TASKS]
+    assert record["scores"]["Transfer avg"] == pytest.approx(sum(scores) / 7, abs=0.01)
+    assert all(0 < score <= 100 for score in scores)
     assert "density" not in record
 
 
