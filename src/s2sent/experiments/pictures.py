@@ -85,7 +85,8 @@ def _boxes(tables: Sequence[Results]) -> Figure:
                 for value in values
             }
             boxes = {value: means for value, means in boxes.items() if means}
-            _box(axes, boxes)
+            if boxes:  # a store that has just begun has none yet
+                _box(axes, boxes)
             if results.experiment.base in found:
                 axes.axhline(found[results.experiment.base], color=ACCENT, linestyle="--", linewidth=1, label="base")
                 axes.legend(frameon=False, fontsize=8)
