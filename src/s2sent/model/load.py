@@ -71,8 +71,7 @@ def open_encoder(
     """Load a sentence model as `load` does, or a bare Transformer, which then pools the mean of its last block."""
     folder = _not_exported(locate(model, hub))
     if is_sentence_model(folder):
-        check_sentence_model(folder)
-        return _load_checked(folder, device, model_kwargs)
+        return load_in_torch(folder, device=device, model_kwargs=model_kwargs)
     check_backbone(folder)
 
     from sentence_transformers import SentenceTransformer
