@@ -122,6 +122,18 @@ def test_a_partial_store_gives_a_partial_report(done: Path, tmp_path: Path) -> N
     assert "<td>…</td>" in page
 
 
+def test_a_store_that_has_just_begun_gives_a_report_of_everything(done: Path, tmp_path: Path) -> None:
+    base = next(
+        path for path in (done / "runs").glob("*.json") if ", last block, seed" in path.read_text().split("scores")[0]
+    )
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / base.name).write_bytes(base.read_bytes())
+    arguments = ["reproduce", "all", "--report-only", "--store", str(tmp_path / "runs")]
+    result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / "report")])
+    assert result.exit_code == 0, result.output
+    assert "runs are missing" in (tmp_path / "report" / "index.html").read_text()
+
+
 def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) -> None:
     for arguments, said in (
         (["mian"], "no experiment 'mian'"),
