@@ -9,8 +9,8 @@ on the plain backbone: sentence-transformers' `encode` at the batch size that is
 fastembed, both with a graph of the backbone and their own mean pooling. Ratios are medians of the rounds' ratios, so
 that whatever else the machine does cancels.
 
-Then `s2sent encode` from file to file, 10,000 lines against `--lines`, the shorter texts again and again: a line must not
-cost more in a larger file.
+Then `s2sent encode` from file to file, 10,000 lines against `--lines`, of the shorter texts: a line must not cost more
+in a larger file.
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from experiments.tiny import Bench
@@ -21,6 +23,7 @@ from s2sent.errors import S2SentError
 from s2sent.experiments import perform as performing
 from s2sent.experiments.perform import perform
 from s2sent.experiments.plan import Run, unique
+from s2sent.training.precision import bf16_problem
 from training.runs import ended, start
 
 GROUPS = 5
@@ -148,8 +151,31 @@ def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) ->
         assert said in str(result.exception)
 
 
-def one(bench: Bench) -> Run:
-    return unique(bench.entries("pooling", steps=6, evaluate_every=2))[1]
+def test_a_record_never_says_bf16_where_that_does_not_work(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.training.precision.bf16_problem", lambda device: f"{device} cannot")
+    arguments = ["reproduce", *bench.arguments("pooling", store=tmp_path / "runs"), "--precision", "bf16"]
+    result = CliRunner().invoke(app, arguments)
+    assert "bf16 does not go here: cpu cannot" in str(result.exception)
+    assert not list((tmp_path / "runs").glob("*.json"))
+
+
+def test_bf16_is_another_run_that_is_scored_in_it(bench: Bench, tmp_path: Path) -> None:
+    if bf16_problem(torch.device("cpu")):
+        pytest.skip("bf16 does not work on this machine")
+    run = one(bench, precision="bf16")
+    assert run.key != one(bench).key
+    seen = set()
+    with torch.nn.modules.module.register_module_forward_hook(
+        lambda module, _, out: seen.add(out.dtype) if isinstance(module, torch.nn.Linear) else None
+    ):
+        perform(run, replace(bench.places, work=tmp_path))
+    assert seen == {torch.bfloat16, torch.float32}  # dev in fp32, as in training
+
+
+def one(bench: Bench, **recipe: Any) -> Run:
+    return unique(bench.entries("pooling", steps=6, evaluate_every=2, **recipe))[1]
 
 
 def test_the_same_run_gives_the_same_record(bench: Bench, tmp_path: Path) -> None:

@@ -57,6 +57,9 @@ def reproduce(
     batch_size: Annotated[
         int | None, typer.Option(min=2, help="Default: the profile's.", rich_help_panel=_SIZE)
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32 (the default) or bf16: train and score in it.", rich_help_panel=_SIZE)
+    ] = None,
     backbone: Annotated[
         list[str] | None,
         typer.Option("--backbone", "-b", help="A folder or a name on the hub; also several.", rich_help_panel=_PLACES),
@@ -107,10 +110,10 @@ def reproduce(
     if report_only and not store.is_dir():
         raise ConfigError(f"There is no store {store} to report on.")
     kept = Store(store)
+    changes = {"steps": steps, "batch_size": batch_size, "precision": precision}
+    changes = {name: value for name, value in changes.items() if value is not None}
     settings: Settings = (
-        recorded_settings(size, kept, seeds)
-        if report_only
-        else _settings(size, backbone, corpus, data, seeds, {"steps": steps, "batch_size": batch_size})
+        recorded_settings(size, kept, seeds) if report_only else _settings(size, backbone, corpus, data, seeds, changes)
     )
     entries = expand(described, chosen, settings)
     runs = unique(entries)
@@ -121,8 +124,9 @@ def reproduce(
         return
     failed = False
     if not report_only:
+        _check_precision(settings, device)
         failed = _run(runs, kept, _places(store, work, models, device), engine, profile, seconds)
-    command = _command(names, profile, settings, {"steps": steps, "batch-size": batch_size}, data)
+    command = _command(names, profile, settings, changes, data)
     _report(entries, chosen, kept, size, command, report or store.parent / "report")
     if failed:
         raise typer.Exit(1)
@@ -146,10 +150,23 @@ def _settings(
         backbones=tuple(backbone_input(given) for given in backbones or profile.backbones),
         corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
         seeds=seeds or profile.seeds,
-        recipe={name: value for name, value in recipe.items() if value is not None},
+        recipe=recipe,
         data=data,
         text="raw" if is_wheel(data) else "file",
     )
+
+
+def _check_precision(settings: Settings, device: str | None) -> None:
+    """Training falls back to fp32 where bf16 does not work; a record that says bf16 must not."""
+    if settings.recipe.get("precision") != "bf16":
+        return
+    import torch
+
+    from s2sent.training.precision import bf16_problem
+    from s2sent.training.ranks import best_device
+
+    if problem := bf16_problem(torch.device(device or best_device())):
+        raise ConfigError(f"--precision bf16 does not go here: {problem}. Leave it out, or give another --device.")
 
 
 def _places(store: Path, work: Path | None, models: Path | None, device: str | None) -> Places:
@@ -198,13 +215,13 @@ def _report(
     console.print(f"Report → {escape(str(page))}", soft_wrap=True)
 
 
-def _command(names: list[str], profile: str, settings: Settings, sizes: dict[str, Any], data: str | None) -> str:
+def _command(names: list[str], profile: str, settings: Settings, changes: dict[str, Any], data: str | None) -> str:
     """The command, with names instead of this machine's places."""
     words = ["s2sent reproduce", *names, "--profile", profile]
     words += [word for backbone in settings.backbones for word in ("--backbone", backbone.name)]
     if settings.digests is None:
         words += [word for source in settings.corpus for word in ("--corpus", Path(source).name)]
     words += ["--seeds", str(settings.seeds)]
-    words += [word for name, value in sizes.items() if value is not None for word in (f"--{name}", str(value))]
+    words += [word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     words += ["--data", data if data in ("hub", "pypi") else Path(data).name] if data else []
     return " ".join(words)

@@ -117,6 +117,8 @@ def training_key(description: Mapping[str, Any]) -> str:
 
 
 def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
+    import torch
+
     work = places.work / run.key
     tasks = run.evaluation.read()  # a missing file is said before the training
     if places.models is None:
@@ -129,7 +131,8 @@ def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
             model, seconds = _trained(run, output, work, places.device, listener)
     listener.note("scoring")
     start = time.perf_counter()
-    found = _scored(run, model, tasks)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
+        found = _scored(run, model, tasks)
     found["seconds"] = {"training": seconds, "evaluation": round(time.perf_counter() - start, 1)}
     history = _history(output)
     found["scores"][DEV] = max(score for step, score in history["dev"] if step)

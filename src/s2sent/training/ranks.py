@@ -14,6 +14,12 @@ from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 
+def best_device() -> str:
+    """Return where to train if nobody says: this machine's accelerator, if there is one."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return "cpu" if accelerator is None else str(accelerator.type)
+
+
 @dataclass(frozen=True)
 class Ranks:
     """Who this process is among those that train together."""
@@ -27,9 +33,7 @@ class Ranks:
         """Find the others, if the environment says there are any."""
         world = int(os.environ.get("WORLD_SIZE", "1"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        if device is None:
-            accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-            device = "cpu" if accelerator is None else str(accelerator.type)
+        device = device or best_device()
         where = torch.device(device, local) if device == "cuda" and world > 1 else torch.device(device)
         if world > 1 and not dist.is_initialized():
             # The host's gather with gradient; its replacement is not public yet.
