@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ def main() -> None:
             **peers(plain, Path(folder), size),
             **{name: encoder_run(encoder) for name, encoder in own.items()},
         }
+        check_agreement(runs, texts[:20])
         lengths = [len(row) for row in framed(own["ours, torch fp32, plain"], texts)]
         work = flops(plain, lengths)
         print(
@@ -147,7 +148,7 @@ def encoder_run(encoder: TextEncoder) -> Encode:
 def peers(plain: SentenceTransformer, folder: Path, batch_size: int) -> dict[str, Encode]:
     """Return the other peers on onnxruntime: both run one graph of the backbone up to its last states."""
     graph = last_states(plain, folder / "last-states")
-    host, embedding = host_on_onnx(graph), fastembed_model(graph)
+    host, embedding = host_on_onnx(graph), fastembed_model(graph, plain.max_seq_length)
     return {
         "sentence-transformers, ONNX fp32": lambda texts: host.encode(
             list(texts), batch_size=batch_size, show_progress_bar=False
@@ -173,10 +174,10 @@ def last_states(plain: SentenceTransformer, folder: Path) -> Path:
 
     names = ["input_ids", "attention_mask", "token_type_ids"]
     batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
-    sample = torch.ones((2, 8), dtype=torch.long)
+    ids, mask, types = (torch.full((2, 8), value) for value in (1000, 1, 0))  # one tensor twice would be one input
     torch.onnx.export(
         LastStates().eval(),
-        (sample, sample, torch.zeros_like(sample)),
+        (ids, mask, types),
         folder / "model.onnx",
         input_names=names,
         output_names=["last_hidden_state"],
@@ -204,7 +205,7 @@ def host_on_onnx(graph: Path) -> SentenceTransformer:
     return host
 
 
-def fastembed_model(graph: Path) -> Any:
+def fastembed_model(graph: Path, max_length: int) -> Any:
     """Return fastembed around the graph, with its own mean pooling and normalisation."""
     TextEmbedding.add_custom_model(
         model="benchmark/minilm",
@@ -214,7 +215,18 @@ def fastembed_model(graph: Path) -> Any:
         dim=384,
         model_file="model.onnx",
     )
-    return TextEmbedding("benchmark/minilm", specific_model_path=str(graph))
+    found = TextEmbedding("benchmark/minilm", specific_model_path=str(graph))
+    found.model.tokenizer.enable_truncation(max_length)  # it takes the tokenizer's own, which is shorter
+    return found
+
+
+def check_agreement(runs: Mapping[str, Encode], texts: Sequence[str]) -> None:
+    """Make sure that everybody computes the same: a fast wrong answer is no peer."""
+    expected = runs[HOST](texts)
+    for name, run in runs.items():
+        worst = float((run(texts) * expected).sum(axis=1).min())
+        if worst < (0.9 if "int8" in name or "selector" in name else 0.9999):
+            raise SystemExit(f"{name} does not agree with {HOST}: a cosine of {worst:.4f}.")
 
 
 def best_batch_size(model: SentenceTransformer, texts: list[str]) -> int:
@@ -270,22 +282,23 @@ def cpu() -> str:
 
 
 def print_growth(model: Path, texts: list[str], small: int, large: int, folder: Path) -> None:
-    """Print what a line costs from file to file, and the process's largest size, in a small and in a large input."""
+    """Print what a line costs from file to file, and the process's largest size: a small, a large, a small input."""
     # VmHWM: what getrusage says of a child includes its parent's size at the fork.
     code = (
-        "import sys; from pathlib import Path; from s2sent.encoding import encode_files\n"
-        "print(encode_files(*sys.argv[1:]).seconds)\n"
+        "import sys, time; from pathlib import Path; from s2sent.encoding import encode_files\n"
+        "start = time.process_time(); print(encode_files(*sys.argv[1:]).seconds, time.process_time() - start)\n"
         "print(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"
     )
-    print("\n| lines | s | µs per line | peak memory, MB |\n|---:|---:|---:|---:|")
-    for lines in (small, large):
-        source = folder / f"{lines}.txt"
+    print("\n| lines | s | µs per line | CPU µs per line | peak memory, MB |\n|---:|---:|---:|---:|---:|")
+    for number, lines in enumerate((small, large, small)):
+        source = folder / f"{number}.txt"
         with source.open("w", encoding="utf-8") as file:
             file.writelines(f"{text}\n" for text in islice(cycle(texts), lines))
-        command = [sys.executable, "-c", code, str(model), str(source), str(folder / f"{lines}.parquet")]
+        command = [sys.executable, "-c", code, str(model), str(source), str(folder / f"{number}.parquet")]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            seconds, kilobytes = map(float, child.communicate()[0].split())
-        print(f"| {lines:,} | {seconds:.1f} | {1e6 * seconds / lines:,.0f} | {kilobytes / 1024:,.0f} |")
+            seconds, cpu_seconds, kilobytes = map(float, child.communicate()[0].split())
+        each, cpu_each = (1e6 * value / lines for value in (seconds, cpu_seconds))
+        print(f"| {lines:,} | {seconds:.1f} | {each:,.0f} | {cpu_each:,.0f} | {kilobytes / 1024:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":
