@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -78,9 +79,38 @@ def test_a_killed_run_loses_nothing_that_was_finished(folder: Path, tmp_path: Pa
         evaluate(Counting(), "sts", data=folder, cache=tmp_path / "cache", listener=Killed())
     assert Killed.done == ["STS12", "STS13", "STS14"]
     again = Counting()
-    evaluate(again, "STS12,STS13,STS14", data=folder, cache=tmp_path / "cache")
+    evaluate(again, "sts", data=folder, cache=tmp_path / "cache")
     assert again.asked == []
     assert all(path.is_dir() or path.suffix == ".json" for path in (tmp_path / "cache").rglob("*"))
+
+
+def test_a_run_killed_while_it_encodes_loses_a_chunk_at_most(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.evaluation.encoder.CHUNK", 16)
+    cache = tmp_path / "cache"
+
+    class Killed(Counting):
+        def __call__(self, sentences: list[str]) -> np.ndarray:
+            if len(self.asked) > 100:
+                os._exit(9)
+            return super().__call__(sentences)
+
+    pid = os.fork()
+    if pid == 0:
+        evaluate(Killed(), "sts", data=folder, cache=cache)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    chunks = sorted(cache.rglob("*.npz"))
+    assert len(chunks) == 7
+    chunks[0].write_bytes(chunks[0].read_bytes()[:1000])  # as a bad disk leaves it
+    chunks[1].write_bytes(b"")
+    again, whole = Counting(), Counting()
+    resumed = evaluate(again, "sts", data=folder, cache=cache)
+    uninterrupted = evaluate(whole, "sts", data=folder, cache=tmp_path / "other")
+    assert len(again.asked) == len(whole.asked) - 5 * 16
+    assert resumed.headlines() == uninterrupted.headlines()
+    assert not list(cache.rglob("*.npz"))
 
 
 def test_what_changes_is_never_served_stale(folder: Path, tmp_path: Path) -> None:

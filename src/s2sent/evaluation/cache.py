@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,20 @@ class ResultCache:
                 f"Results cannot be kept in {self.folder.parent}: {error.strerror}. Set S2SENT_CACHE to a folder that "
                 "can be written, or do without: --no-cache, in Python cache=False."
             ) from error
+
+    def begin_vectors(self) -> Path | None:
+        """A folder for the vectors of an unfinished evaluation; ``None`` where nothing is kept."""
+        if self.folder is None:
+            return None
+        folder = self.folder / "vectors"
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def drop_vectors(self) -> None:
+        """All is scored, and what was encoded for it is of no more use."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder / "vectors", ignore_errors=True)
 
     def get(self, key: str) -> TaskResult | None:
         """The stored result, or ``None``; a file that was damaged counts as none."""

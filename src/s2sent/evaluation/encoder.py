@@ -1,13 +1,17 @@
 """Anything that turns sentences into vectors, and the vectors of an evaluation: each sentence encoded once."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sent.disk import whole_file
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
@@ -132,11 +136,29 @@ def _host_encode(model: Any) -> Callable[[list[str]], Any]:
     return encode
 
 
-class Vectors:
-    """The vectors of many sentences, each encoded once however often it occurs."""
+def _digest(text: str) -> bytes:
+    # In hexadecimal: numpy drops zero bytes at the end.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32].encode()
 
-    def __init__(self, encoder: Encoder) -> None:
+
+def _keep(folder: Path, sentences: list[str], block: NDArray[np.float32]) -> None:
+    names = np.array([_digest(sentence) for sentence in sentences])
+    path = folder / f"{_digest(''.join(sentences)).decode()}.npz"
+    with suppress(S2SentError), whole_file(path) as file:  # a full disk costs a later run time, not this one its result
+        np.savez(file, names=names, vectors=block)
+
+
+class Vectors:
+    """The vectors of many sentences, each encoded once however often it occurs.
+
+    Args:
+        encoder: what encodes them.
+        kept: a folder for chunks as they are finished; one that a killed run left there is read instead of encoded.
+    """
+
+    def __init__(self, encoder: Encoder, kept: Path | None = None) -> None:
         self.encoder = encoder
+        self.kept = kept
         self._row: dict[str, int] = {}
         self._blocks: list[NDArray[np.float32]] = []
         self._matrix: NDArray[np.float32] | None = None
@@ -153,15 +175,37 @@ class Vectors:
             ModelError: the encoder gives another number of rows than sentences, rows of unequal width, or a value that
                 is not finite; the message names the sentence.
         """
+        progress = progress or (lambda number: None)
         wanted = self.missing(sentences)
+        if self.kept is not None:
+            self._recover(wanted)
+            progress(len(wanted) - len(self.missing(wanted)))
+            wanted = self.missing(wanted)
         for start in range(0, len(wanted), CHUNK):
             chunk = wanted[start : start + CHUNK]
             block = self._checked(chunk, self._encode(chunk))
-            self._row.update((sentence, len(self._row)) for sentence in chunk)
-            self._blocks.append(block)
-            self._matrix = None
-            if progress is not None:
-                progress(len(chunk))
+            self._append(chunk, block)
+            if self.kept is not None:
+                _keep(self.kept, chunk, block)
+            progress(len(chunk))
+
+    def _append(self, sentences: list[str], block: NDArray[np.float32]) -> None:
+        self._row.update((sentence, len(self._row)) for sentence in sentences)
+        self._blocks.append(block)
+        self._matrix = None
+
+    def _recover(self, wanted: list[str]) -> None:
+        """Take over what a run that was killed had encoded."""
+        assert self.kept is not None
+        left = {_digest(sentence): sentence for sentence in wanted}
+        for path in sorted(self.kept.glob("*.npz")):
+            try:
+                with np.load(path) as chunk:
+                    rows = {row: left.pop(name) for row, name in enumerate(chunk["names"].tolist()) if name in left}
+                    if rows:
+                        self._append(list(rows.values()), chunk["vectors"][list(rows)])
+            except (OSError, ValueError, KeyError, EOFError, BadZipFile):  # damaged: encoded again
+                continue
 
     def _encode(self, sentences: list[str]) -> Any:
         try:

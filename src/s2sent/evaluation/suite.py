@@ -67,7 +67,7 @@ def evaluate(
     results = {task.name: store.get(key) for task, key in zip(loaded, keys, strict=True)}
     if None in results.values():
         store.check()
-    vectors = Vectors(encoder)
+    vectors = Vectors(encoder, store.begin_vectors())
     # One pass over the sentences of all STS tasks, then one over what transfer adds: the quick suite is safe on disk
     # before the slow one begins.
     for kind in (STSTask, TransferTask):
@@ -92,6 +92,7 @@ def evaluate(
             except S2SentError as error:  # a full disk costs the next run time, not this one its result
                 listener.trouble(f"The result of {task.name} is not kept for another run. {error}")
             listener.scored(result)
+    store.drop_vectors()
     return Report(
         encoder.name,
         tuple(result for result in (results[task.name] for task in loaded) if result is not None),
