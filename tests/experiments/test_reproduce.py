@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from experiments.tiny import Bench
 from s2sent.cli import app
-from s2sent.data.senteval import TRANSFER_TASKS
+from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder
+from s2sent.data.sts import read_sts
 from s2sent.errors import S2SentError
 from s2sent.experiments import perform as performing
 from s2sent.experiments.perform import perform
@@ -235,6 +236,16 @@ def test_transfer_is_scored(bench: Bench) -> None:
     assert record["scores"]["Transfer avg"] == pytest.approx(sum(scores) / 7, abs=0.01)
     assert all(0 < score <= 100 for score in scores)
     assert "density" not in record
+
+
+@pytest.mark.parametrize(("profile", "every"), [("paper", 1), ("cpu", 16)])
+def test_a_profile_scores_what_it_says(bench: Bench, profile: str, every: int) -> None:
+    run = next(e.run for e in bench.entries("main", profile=profile) if e.row == "Last3 · Stack + 2D SS")
+    samples = perform(run, bench.places)["samples"]
+    assert set(samples) == set(STS_TASKS)
+    subsets = read_sts(find_folder(bench.data), "STS12").subsets
+    assert samples["STS12"] == sum(len(range(0, len(subset), every)) for subset in subsets)
+    assert samples["STS-B"] == sum(len(subset) for subset in read_sts(find_folder(bench.data), "STS-B").subsets)
 
 
 def test_cost_counts_the_selectors_parameters(bench: Bench) -> None:
