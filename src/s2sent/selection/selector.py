@@ -111,13 +111,13 @@ class Selector(nn.Module):
 
     token_angles: Tensor
     block_basis: Tensor
-    own_part: Tensor
 
     def _make_bases(self, device: torch.device) -> None:
         """Compute what does not depend on the sentence, in fp32: token frequencies times π, the block half of the DCT.
 
-        The latter has, for every part, a weight for each projection (n·k) of the blocks: zero but where k is the
-        part's own token frequency. The part of the scale that does not depend on the sentence is in it, too.
+        The latter has, for every feature, a weight for each projection (n·k) of the blocks: zero but where k is the
+        token frequency of the feature's own part. The part of the scale that does not depend on the sentence is in it,
+        too.
         """
         a, b = torch.tensor(self.frequencies, dtype=torch.float64).T[..., None, None]  # (m, 1, 1) each
         branches = self.config.branches
@@ -128,11 +128,10 @@ class Selector(nn.Module):
             basis = basis / branches
         elif self.config.scale == "orthonormal":
             basis = basis * torch.sqrt((1 + (a > 0)) * (1 + (b > 0)) / branches)
-        part = torch.arange(len(self.part_sizes)).repeat_interleave(torch.tensor(self.part_sizes))  # (d,)
+        of_feature = basis.flatten(1).repeat_interleave(torch.tensor(self.part_sizes), dim=0)  # (d, n·k)
         buffers = {
             "token_angles": (math.pi * frequencies).float(),
-            "block_basis": basis.flatten(1).float(),
-            "own_part": part * self.dim + torch.arange(self.dim),  # where in (m·d) each feature has its own part's
+            "block_basis": of_feature.T.contiguous().float(),
         }
         for name, values in buffers.items():
             self.register_buffer(name, values.to(device), persistent=False)
@@ -217,9 +216,7 @@ class Selector(nn.Module):
 
     def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
         """Frequency Selection (eqs. split, dct1, f): each part with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
-        with full_precision(projections):
-            spectrum = torch.bmm(self.block_basis.expand(projections.shape[0], -1, -1), projections.flatten(1, 2))
-        f = spectrum.flatten(1).index_select(1, self.own_part)  # (b, m, d) → (b, d)
+        f = (projections.flatten(1, 2) * self.block_basis).sum(dim=1)  # the other parts' projections weigh 0
         match self.config.scale:  # of a mean over the tokens
             case "mean":
                 return f
