@@ -61,14 +61,16 @@ def test_encode_writes_the_vectors_of_the_model(run: Run, saved: Path, tmp_path:
 
 def test_encode_says_what_it_did_and_strictly_so(run: Run, saved: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"good\n\nalso good\n" + b"and long " * 200)
-    for arguments, expected in ((("--long", "mean"), 0), (("--strict", "--fresh"), 2)):
+    for arguments, expected in ((("--long", "mean"), 0), (("--strict", "--fresh"), 3)):
         code, out, _ = run("encode", saved, tmp_path / "in.txt", tmp_path / "out.jsonl", *arguments)
         assert code == expected
         assert out.startswith("4 lines, 3 vectors of 32, 1 longer than the model takes, ")
         assert "1 without a vector, listed in " in out
         assert out.count("\n") == 1
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
-    code, _, err = run("encode", saved, tmp_path / "in.txt", tmp_path / "out.jsonl", "--workers", "9:3")
+    code, _, err = run(
+        "encode", saved, tmp_path / "in.txt", tmp_path / "out.jsonl", "--engine", "ray", "--workers", "9:3"
+    )
     assert (code, "9:3 is not legal" in err) == (1, True)
 
 

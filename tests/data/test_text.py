@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sent.data.text import read_rows, read_texts
+from s2sent.data.text import LONGEST_LINE, read_rows, read_texts
 from s2sent.errors import DataError
 
 TEXTS = [
@@ -110,3 +110,29 @@ def test_real_text_is_read_line_by_line(data_folder: Path) -> None:
     assert len(lines) == 11_914
     raw = (data_folder / "wiki1m_for_simcse_head.txt").read_bytes().decode().split("\n")
     assert [line.texts[0] for line in lines] == raw[: len(lines)]
+
+
+def test_one_odd_line_of_jsonl_does_not_decide_for_all(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id": "1"}\n{"id": "2", "text": "two"}\n')
+    for column in (None, ("text",)):
+        rows = list(read_rows(path, column, label="id"))
+        assert [(row.texts, row.problem) for row in rows] == [((), "has no text in 'text'"), (("two",), None)]
+    with pytest.raises(DataError, match="no column 'key'"):
+        list(read_rows(path, label="key"))
+
+
+def test_text_in_parquet_that_is_not_utf8_is_one_bad_line(tmp_path: Path) -> None:
+    raw = pa.array([b"good", b"b\xffd", None], pa.binary())
+    strings = pa.StringArray.from_buffers(len(raw), raw.buffers()[1], raw.buffers()[2], raw.buffers()[0])
+    pq.write_table(pa.table({"text": strings}), tmp_path / "in.parquet")
+    problems = [row.problem for row in read_rows(tmp_path / "in.parquet")]
+    assert problems == [None, "is not valid UTF-8", "has no text in 'text'"]
+
+
+def test_a_text_that_is_too_long_is_one_bad_line(tmp_path: Path) -> None:
+    long = "x" * (LONGEST_LINE + 5)
+    (tmp_path / "in.csv").write_text(f"text\nshort\n{long}\nlast\n")
+    assert [len(row.texts[0]) for row in read_rows(tmp_path / "in.csv")] == [5, len(long), 4]
+    (tmp_path / "in.jsonl").write_text(f'{{"text": "short"}}\n{{"text": "{long}"}}\n')
+    assert [row.problem for row in read_rows(tmp_path / "in.jsonl")] == [None, "is longer than 1,000,000 characters"]

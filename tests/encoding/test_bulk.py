@@ -6,6 +6,9 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.encoding import bulk, encode_files
-from s2sent.encoding.shards import Shards
+from s2sent.encoding.shards import Shards, State
 from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError
 
@@ -226,7 +229,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
         ("model", r"other model"),
         ("grown", r"other files"),
         ("content", r"input has changed.*in\.txt from line 1 on"),
-        ("lines", r"window: 7 then, 8 now"),
+        ("lines", r"--shard-lines: 7 then, 8 now"),
     ],
 )
 def test_a_changed_model_input_or_option_is_never_mixed_in(
@@ -349,3 +352,78 @@ def test_the_output_is_not_an_input(model: SentenceTransformer, tmp_path: Path) 
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
     with pytest.raises(ConfigError, match="among the inputs"):
         encode_files(model, tmp_path / "*.jsonl", tmp_path / "a.jsonl")
+
+
+def test_a_shard_that_is_lost_while_the_output_is_put_together_is_made_again(
+    model: SentenceTransformer, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out.parquet"
+    encode_files(model, lines, tmp_path / "whole.parquet", shard_lines=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(bulk, "assemble", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            encode_files(model, lines, output, shard_lines=5)
+    shard = sorted(Shards(output).folder.glob("*.arrow"))[1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    assert encode_files(model, lines, output, shard_lines=5).vectors == len(TEXTS)
+    assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_an_output_that_another_process_finishes_meanwhile_stays_as_it_is(
+    model: SentenceTransformer, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out.parquet"
+    with monkeypatch.context() as patched:
+        patched.setattr(bulk, "assemble", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            encode_files(model, lines, output)  # all shards are there, and the state says so
+    whole: list[bytes] = []
+    locked = State._locked
+
+    def slow(folder: Path) -> Any:
+        if not whole:  # the other process goes first
+            whole.append(b"")
+            encode_files(model, lines, output)
+            whole[0] = output.read_bytes()
+            folder.mkdir()
+        return locked(folder)
+
+    monkeypatch.setattr(State, "_locked", staticmethod(slow))
+    with pytest.raises(ConfigError, match="exists already"):
+        encode_files(model, lines, output)
+    assert output.read_bytes() == whole[0]
+    assert not Shards(output).folder.exists()
+
+
+def test_a_side_file_that_a_glob_would_find_is_no_input(model: SentenceTransformer, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "one"}\n{"text": ""}\n')
+    for _ in range(2):
+        done = encode_files(model, str(tmp_path / "*.jsonl"), tmp_path / "out.parquet", fresh=True)
+        assert (done.lines, done.bad) == (2, 1)
+
+
+def test_safetensors_takes_whole_numbers_from_csv(model: SentenceTransformer, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("key,text\n7,one\n-3,two\n")
+    encode_files(model, tmp_path / "in.csv", tmp_path / "out.safetensors", id_column="key")
+    assert vectors_in(tmp_path / "out.safetensors")[0] == [7, -3]
+    (tmp_path / "in.csv").write_text(f"key,text\n{1 << 63},one\n")
+    with pytest.raises(ConfigError, match="64 bits, such as '9223372036854775808'"):
+        encode_files(model, tmp_path / "in.csv", tmp_path / "other.safetensors", id_column="key")
+
+
+def test_ctrl_c_does_not_wait_for_a_silent_standard_input(model: SentenceTransformer, tmp_path: Path) -> None:
+    saved = tmp_path / "model"
+    model.save(str(saved))
+    command = [sys.executable, "-m", "s2sent", "encode", str(saved), "-", str(tmp_path / "out.npy")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        while not (tmp_path / "out.npy.parts").exists():
+            time.sleep(0.05)
+        time.sleep(0.2)  # so that it waits for the first line
+        child.send_signal(signal.SIGINT)
+        # It ends though standard input is open; if it did not, the test would hang here until its time is up.
+        assert child.wait(timeout=120) != 0
+        assert b"What is done is kept" in child.stderr.read()

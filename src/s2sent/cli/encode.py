@@ -83,7 +83,7 @@ def encode(
         ),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 2 if a line has no vector.", rich_help_panel=_RUN)
+        bool, typer.Option("--strict", help="Exit with 3 if a line has no vector.", rich_help_panel=_RUN)
     ] = False,
     engine: Annotated[Engine, typer.Option(help="This machine, or a Ray cluster.", rich_help_panel=_RUN)] = (
         Engine.LOCAL
@@ -104,6 +104,8 @@ def encode(
     """
     from s2sent.encoding.bulk import encode_files
 
+    if workers is not None and engine is not Engine.RAY:
+        raise ConfigError("--workers is for --engine ray. On this machine all cores work on one batch after the other.")
     _be_quiet()
     with ExitStack() as screen:
         bar = progress()
@@ -148,7 +150,7 @@ def encode(
     notes.append(f"{done.seconds:,.1f} s, {done.rate:,.0f} lines/s")
     console.print(escape(f"{', '.join(notes)} → {output}"), soft_wrap=True)
     if strict and done.bad:
-        raise typer.Exit(2)
+        raise typer.Exit(3)
 
 
 def _pool(workers: str | None) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -22,6 +23,8 @@ COMPRESSIONS = (".gz", ".zst")
 LONGEST_LINE = 1_000_000
 """In characters. What is longer is no line of text, and must not fill the memory: the rest of it is skipped."""
 _USUAL_COLUMNS = ("text", "sentence")
+_LOOKED_AT = 100
+"""Lines of a jsonl file that tell which fields there are."""
 
 
 def read_texts(path: Path, column: str | None = None) -> list[str]:
@@ -145,24 +148,35 @@ def _bytes_problem(text: str) -> str | None:
 
 
 def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
-    for number, raw in _text_lines(file):
-        if problem := _bytes_problem(raw):
-            yield Row(number, (), problem)
-            continue
-        try:
-            row = json.loads(raw)
-        except (ValueError, RecursionError):
-            yield Row(number, (), "is not JSON" if raw.strip() else "is empty")
-            continue
-        if isinstance(row, dict):
-            if columns is None:
-                columns = (_choose_column(path, list(row), None),)
-            elif number == 1:
-                for column in columns:
-                    _choose_column(path, list(row), column)
+    rows = _json_rows(file)
+    # One odd line, were it the first, must not decide which fields there are.
+    first = list(islice(rows, _LOOKED_AT))
+    names = list(dict.fromkeys(name for _, row in first if isinstance(row, dict) for name in row))
+    if names:
+        columns = [_choose_column(path, names, column) for column in columns or (None,)]
+        if label is not None:
+            _choose_column(path, names, label)
+    for number, row in chain(first, rows):
+        if isinstance(row, Row):
+            yield row
+        elif isinstance(row, dict) and columns is not None:
             yield _row_of(number, [row.get(column) for column in columns], columns, row, label)
         else:
             yield _row_of(number, [row], None, {}, label)
+
+
+def _json_rows(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
+    """What each line holds: any value of JSON, or a `Row` that says why there is none."""
+    for number, raw in _text_lines(file):
+        problem = _bytes_problem(raw)
+        if problem is None:
+            try:
+                yield number, json.loads(raw)
+                continue
+            except (ValueError, RecursionError):
+                problem = "is not JSON" if raw.strip() else "is empty"
+                problem = f"is longer than {LONGEST_LINE:,} characters" if len(raw) >= LONGEST_LINE else problem
+        yield number, Row(number, (), problem)
 
 
 def _read_csv(
@@ -171,7 +185,8 @@ def _read_csv(
     # Tab-separated text is not quoted: a quotation mark there is a quotation mark. In csv a quote that is never closed
     # would swallow the rest of the file, so it is an error.
     quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
+    # Some way beyond the longest line, so that a text that is too long is one bad line.
+    csv.field_size_limit(max(16 * LONGEST_LINE, csv.field_size_limit()))
     rows = csv.reader(_as_text(file), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         header = next(rows, None)
@@ -195,16 +210,25 @@ def _read_csv(
 def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
     number = 0
     try:
-        table = pq.ParquetFile(file)
+        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)  # or a whole row group is in memory
         chosen = [_choose_column(path, table.schema_arrow.names, column) for column in columns or (None,)]
         wanted = chosen if label is None else [*chosen, _choose_column(path, table.schema_arrow.names, label)]
         for batch in table.iter_batches(columns=list(dict.fromkeys(wanted)), batch_size=8192):
-            for values in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
+            for values in zip(*(_values(batch.column(name)) for name in wanted), strict=True):
                 number += 1
                 yield _row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label)
     except (pa.ArrowException, OSError) as error:
         where = f" beyond row {number}" if number else ""
         raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
+
+
+def _values(column: pa.Array) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:  # some writers do not look at what they call a string
+        values = column.cast(pa.large_binary()).to_pylist()
+        values = [None if value is None else value.decode("utf-8", "surrogateescape") for value in values]
+    return values
 
 
 def _row_of(
@@ -220,7 +244,7 @@ def _row_of(
         if not isinstance(value, str):
             what = f"has no text{where}" if value is None else f"has a {type(value).__name__}{where}, not text"
             return Row(number, (), what, name)
-    return Row(number, tuple(values), None, name)
+    return Row(number, tuple(values), next(filter(None, map(_bytes_problem, values)), None), name)
 
 
 def _choose_column(path: Path, columns: list[str], column: str | None) -> str:

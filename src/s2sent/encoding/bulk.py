@@ -109,7 +109,14 @@ def encode_files(
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     check_output(output, labelled=id_column is not None, with_text=with_text)
     options = Options(Form(precision, dim, normalize), long, with_text, batch_tokens)
-    source = Source.of(inputs, column=column, label=id_column, stdin_format=stdin_format, window=shard_lines)
+    source = Source.of(
+        inputs,
+        leave_out=problems_file(output),  # an earlier start may have left it where a glob finds it
+        column=column,
+        label=id_column,
+        stdin_format=stdin_format,
+        window=shard_lines,
+    )
     if any(Path(file).resolve() == output.resolve() for file in source.files):
         raise ConfigError(f"{output} is among the inputs. Give the vectors a file of their own.")
     if engine not in ("local", "ray"):
@@ -125,22 +132,24 @@ def encode_files(
     try:
         done = shards.done()
         resumed = sum(shard.rows for shard in done.values())
-        if not state.complete:
+        groups = len(source.groups())
+        if missing(done, groups):  # whatever the state says: a disk may have lost a shard since
             if engine == "ray" and isinstance(model, str | Path):
                 from s2sent.encoding.ray_engine import run_on_ray
 
                 run_on_ray(model, fingerprint, source, options, shards, done, workers, device, on_progress)
             else:
-                windows = chain.from_iterable(map(source.windows, range(len(source.groups()))))
+                windows = chain.from_iterable(map(source.windows, range(groups)))
                 Job(encoder, options, shards).run(windows, done, on_progress)
             done = shards.done()
-            if lost := missing(done, len(source.groups())):
+            if lost := missing(done, groups):
                 raise S2SentError(
                     f"{shards.folder} lacks {lost}. Run the same command again: it makes what is missing."
                 )
-            state.completed()
+        state.completed()
         width = options.form.width(encoder.dimension)
-        assemble(shards, width, options.form.dtype, {"model": fingerprint, "precision": precision})
+        note = {"model": fingerprint, "precision": precision, "dim": str(dim or encoder.dimension)}
+        assemble(shards, width, options.form.dtype, note)
         shards.remove()
     finally:
         state.close()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sent.data.text import Label
 from s2sent.encoding.batches import CPU_TOKENS, GPU_TOKENS, encode_tokens
 from s2sent.encoding.encoder import TextEncoder
 from s2sent.encoding.shards import Shard, Shards
@@ -18,6 +20,7 @@ from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, DataError
 
 T = TypeVar("T")
+_LARGEST = (1 << 63) - 1
 
 Progress = Callable[[int, int | None], None]
 """Told how many lines are done, and how many there will be, as far as one can tell."""
@@ -57,7 +60,7 @@ class Options:
         return self.batch_tokens or (CPU_TOKENS if on_cpu else GPU_TOKENS)
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the vectors; how they are batched does not."""
+        """Return what decides the vectors; how they are batched does not, but for the rounding of an int8 export."""
         return {**asdict(self.form), "long": self.long, "with_text": self.with_text}
 
 
@@ -98,8 +101,8 @@ class Job:
         self, window: Window, tokens: Sequence[list[int]], on_texts: Callable[[int], None] | None = None
     ) -> Shard:
         """Encode one window and commit its shard."""
-        if self.shards.output.suffix == ".safetensors" and any(isinstance(label, str) for label in window.labels):
-            raise ConfigError("safetensors has no place for ids that are not whole numbers. Write .parquet or .jsonl.")
+        if self.shards.output.suffix == ".safetensors":
+            window.labels[:] = map(_whole_number, window.labels)
         encoded = encode_tokens(
             self.encoder,
             tokens,
@@ -142,11 +145,37 @@ def encode_texts(
     return vectors
 
 
+def _whole_number(label: Label) -> int:
+    try:
+        number = int(label)
+    except ValueError:
+        number = _LARGEST + 1
+    if not -_LARGEST <= number <= _LARGEST:
+        raise ConfigError(
+            f"safetensors has no place for ids that are not whole numbers of 64 bits, such as {label!r}. Write "
+            ".parquet or .jsonl."
+        )
+    return number
+
+
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """Make the next item in a thread while the present one is used: reading and tokenising beside computing."""
     end = object()
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]
+
+    def begin() -> Future[T | object]:
+        coming: Future[T | object] = Future()
+
+        def work() -> None:
+            try:
+                coming.set_result(next(items, end))
+            except BaseException as error:
+                coming.set_exception(error)
+
+        # A daemon: somebody who interrupts must not wait until a silent standard input says something.
+        Thread(target=work, daemon=True).start()
+        return coming
+
+    coming = begin()
+    while (item := coming.result()) is not end:
+        coming = begin()
+        yield item  # type: ignore[misc]

@@ -101,7 +101,7 @@ def assemble(shards: Shards, width: int, dtype: np.dtype[np.generic], note: dict
                 yield Part(column.cast(layout.id_type).combine_chunks(), table)
             start += shard.rows
 
-    _write_problems(shards)
+    _write_problems(shards, labelled)
     with whole_file(shards.output, shards.folder) as file:
         _WRITERS[shards.output.suffix](file, layout, parts)
 
@@ -111,14 +111,14 @@ def problems_file(output: Path) -> Path:
     return output.with_name(f"{output.name}.bad.jsonl")
 
 
-def _write_problems(shards: Shards) -> None:
+def _write_problems(shards: Shards, labelled: bool) -> None:
     path = problems_file(shards.output)
     start = 0
     with whole_file(path, shards.folder) as file:
         for shard, _ in shards.tables():
             for problem in shard.problems:
                 number = start + problem.row
-                line = {"id": number if problem.label is None else problem.label, "row": number}
+                line: dict[str, Any] = {"id": problem.label if labelled else number, "row": number}
                 line |= {"file": problem.file, "line": problem.line, "reason": problem.reason}
                 file.write((json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
             start += shard.rows

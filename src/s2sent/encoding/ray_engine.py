@@ -19,6 +19,7 @@ from s2sent.encoding.job import Job, Options, Progress, expect
 from s2sent.encoding.shards import Shard, Shards
 from s2sent.encoding.sources import STANDARD_INPUT, Source
 from s2sent.errors import ConfigError, ModelError, S2SentError
+from s2sent.model.exported import is_export
 
 _BLOCK = 1
 """Bytes to a block of Ray's: so few that every window is a block of its own, and windows spread over the workers."""
@@ -64,7 +65,8 @@ def run_on_ray(
     level = log.level
     log.setLevel(logging.CRITICAL)  # what a user must know is in the error
     try:
-        gpus = int(ray.cluster_resources().get("GPU", 0)) if device in (None, "cuda") else 0
+        on_gpus = not is_export(Path(model)) and (device is None or device.startswith("cuda"))
+        gpus = int(ray.cluster_resources().get("GPU", 0)) if on_gpus else 0
         cpus = int(ray.cluster_resources().get("CPU", 1))
         least, most = workers or (1, max(gpus or cpus, 1))
         groups = ray.data.from_items(

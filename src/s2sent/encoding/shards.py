@@ -23,6 +23,7 @@ from s2sent.encoding.vectors import Packed
 from s2sent.errors import ConfigError, DataError
 
 VERSION = 1
+_OPTIONS = {"window": "--shard-lines", "label": "--id", "with_text": "--with-text", "batch_tokens": "--batch-tokens"}
 _META = b"s2sent"
 
 
@@ -127,11 +128,18 @@ class Shards:
 
     def remove(self) -> None:
         """Remove the folder. Renamed first: a folder that has lost half its shards must never be found."""
-        gone = self.folder.with_name(f".{self.folder.name}.done")
-        shutil.rmtree(gone, ignore_errors=True)
+        self.remove_leavings()
         if self.folder.exists():
-            self.folder.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+            self.folder.rename(self._gone)
+            self.remove_leavings()
+
+    def remove_leavings(self) -> None:
+        """Remove what a process that was killed while it removed the folder has left."""
+        shutil.rmtree(self._gone, ignore_errors=True)
+
+    @property
+    def _gone(self) -> Path:
+        return self.folder.with_name(f".{self.folder.name}.done")
 
 
 def missing(done: Mapping[tuple[int, int], Shard], groups: int) -> str | None:
@@ -168,34 +176,37 @@ class State:
         if fresh and shards.folder.exists():
             with self._locked(shards.folder):  # not under the hands of a running process
                 shards.remove()
-        begun = self._read()
-        if shards.output.exists() and not fresh and (begun is None or not (begun["overwrite"] or begun["complete"])):
-            raise ConfigError(
-                f"{shards.output} exists already. Choose another output, or encode anew and write over it with --fresh."
-            )
+        exists = shards.output.exists() and not fresh
+        if exists and not shards.folder.exists():
+            shards.remove_leavings()
+            raise _finished(shards.output)
         try:
             shards.folder.mkdir(exist_ok=True)
         except OSError as error:
             raise unwritable(shards.output, error) from error
         self._lock = self._locked(shards.folder)
-        self.content = begun or {"identity": identity, "overwrite": fresh, "complete": False}
-        if changed := _differences(self.content["identity"], identity):
+        try:
+            # Only now: a process that had the lock a moment ago may have finished the output.
+            begun = self._read()
+            if shards.output.exists() and not fresh and not (begun and (begun["overwrite"] or begun["complete"])):
+                if begun is None:
+                    shards.remove()
+                raise _finished(shards.output)
+            self.content = begun or {"identity": identity, "overwrite": fresh, "complete": False}
+            if changed := _differences(self.content["identity"], identity):
+                raise ConfigError(
+                    f"{shards.output} was begun with other settings ({'; '.join(changed)}). Give the same again to go "
+                    "on, begin anew with --fresh, or choose another output."
+                )
+            for cut_short in shards.folder.glob(".*.writing"):
+                cut_short.unlink()
+            self._write()
+        except BaseException:
             self._lock.close()
-            raise ConfigError(
-                f"{shards.output} was begun with other settings ({'; '.join(changed)}). Give the same again to go on, "
-                "begin anew with --fresh, or choose another output."
-            )
-        for cut_short in shards.folder.glob(".*.writing"):
-            cut_short.unlink()
-        self._write()
-
-    @property
-    def complete(self) -> bool:
-        """Whether all shards are there."""
-        return bool(self.content["complete"])
+            raise
 
     def completed(self) -> None:
-        """Note that all shards are there: from now on the output may appear at any instant."""
+        """Note that all shards have been there: from now on the output may appear at any instant."""
         self.content["complete"] = True
         self._write()
 
@@ -234,6 +245,12 @@ class State:
         return file
 
 
+def _finished(output: Path) -> ConfigError:
+    return ConfigError(
+        f"{output} exists already. Choose another output, or encode anew and write over it with --fresh."
+    )
+
+
 def _label_array(labels: list[Any]) -> pa.Array:
     """Whole numbers as such, unless there is a text among them."""
     if all(isinstance(label, int) for label in labels):
@@ -244,7 +261,22 @@ def _label_array(labels: list[Any]) -> pa.Array:
     return pa.array([str(label) for label in labels], pa.string())
 
 
+def _entry(files: list[list[Any]] | None, name: str) -> list[list[Any]]:
+    return [entry for entry in files or () if entry[0] == name]
+
+
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs, by the name a user gave it."""
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-    short = [key for key in changed if len(f"{before.get(key)}{now.get(key)}") < 60]
-    return [f"{key}: {before.get(key)} then, {now.get(key)} now" if key in short else f"other {key}" for key in changed]
+    said = []
+    for key in changed:
+        name, then, today = _OPTIONS.get(key, key), before.get(key), now.get(key)
+        if key == "files":
+            files = [file for file, _ in [*(then or ()), *(today or ())]]
+            odd = [file for file in dict.fromkeys(files) if _entry(then, file) != _entry(today, file)]
+            said.append(f"other files, or of other sizes: {', '.join(odd[:3])}{', …' if len(odd) > 3 else ''}")
+        elif len(f"{then}{today}") < 60:
+            said.append(f"{name}: {then} then, {today} now")
+        else:
+            said.append(f"another {name}")
+    return said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_rows
 from s2sent.errors import ConfigError, DataError
@@ -66,7 +67,8 @@ class Window:
     def add(self, file: str, row: Row) -> int:
         """Take in a row and return its size in characters."""
         text = row.texts[0] if row.texts else ""
-        problem = row.problem or _problem(text)
+        label = row.label if isinstance(row.label, str) and _has_surrogate(row.label) else None
+        problem = row.problem or _problem(text) or (f"has an id, {label!r}, that is no text" if label else None)
         if problem is None:
             self.places.append(self.rows)
             self.texts.append(text)
@@ -85,12 +87,16 @@ class Window:
         return Problem(self.places[index], file, line, reason, self.labels[index] if self.labels else None)
 
 
+def _has_surrogate(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _problem(text: str) -> str | None:
     if not text or text.isspace():
         return "is empty"
     if "\0" in text:
         return "has a zero byte"
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+    if _has_surrogate(text):
         return "has half a surrogate pair, which is no character"
     return f"is longer than {LONGEST_LINE:,} characters" if len(text) >= LONGEST_LINE else None
 
@@ -125,13 +131,13 @@ class Source:
             raise ConfigError("Standard input (-) can be read only once.")
 
     @classmethod
-    def of(cls, inputs: Iterable[str | Path], **options: Any) -> Source:
-        """Find the files, globs included (sorted), and check that each can be read.
+    def of(cls, inputs: Iterable[str | Path], *, leave_out: Path | None = None, **options: Any) -> Source:
+        """Find the files, globs included (sorted; a file to `leave_out` is no match), and check that each can be read.
 
         Raises:
             DataError: a file is missing, is a folder, or does not end in a format that can be read.
         """
-        files = tuple(chain.from_iterable(map(_expand, map(str, inputs))))
+        files = tuple(chain.from_iterable(_expand(str(name), leave_out) for name in inputs))
         if not files:
             raise DataError("There is nothing to encode. Give at least one file, or - for standard input.")
         return cls(files, **options)
@@ -175,39 +181,52 @@ class Source:
             with ExitStack() as stack:
                 file: IO[bytes]
                 if name == STANDARD_INPUT:
-                    path, file = Path(f"stdin.{self.stdin_format}"), sys.stdin.buffer
+                    path, file = Path(f"stdin.{self.stdin_format}"), _standard_input()
                 else:
                     path = Path(name)
                     file = stack.enter_context(path.open("rb"))
-                position.file = file
+                position.file, position.size = file, _size(name)
                 for row in read_rows(path, columns, label=self.label, file=file):
                     yield name, row
                 position.file = None
-                position.before += _size(name)
+                position.before += position.size
+
+
+def _standard_input() -> IO[bytes]:
+    """Standard input, past Python's own reader: a thread that waits in that one would block the end of the process."""
+    try:
+        return cast(IO[bytes], io.FileIO(sys.stdin.fileno(), closefd=False))
+    except (OSError, ValueError, AttributeError):  # somebody has put something else in its place
+        return sys.stdin.buffer
 
 
 class _Position:
     """How far the reading of a group has come, in bytes on the disk."""
 
     def __init__(self) -> None:
-        self.before = 0
+        self.before = self.size = 0
         self.file: IO[bytes] | None = None
 
     @property
     def bytes(self) -> int:
-        return self.before + (self.file.tell() if self.file is not None and self.file.seekable() else 0)
+        if self.file is None:
+            return self.before
+        if self.file.closed:  # read to its end: pyarrow closes what it has read
+            return self.before + self.size
+        return self.before + (self.file.tell() if self.file.seekable() else 0)
 
 
 def _size(file: str) -> int:
     return 0 if file == STANDARD_INPUT else Path(file).stat().st_size
 
 
-def _expand(name: str) -> list[str]:
+def _expand(name: str, leave_out: Path | None) -> list[str]:
     if name == STANDARD_INPUT:
         return [name]
     path = Path(name).expanduser()
     if not path.exists() and glob.has_magic(name):
         files = sorted(glob.glob(str(path.absolute()), recursive=True))  # noqa: PTH207
+        files = [file for file in files if leave_out is None or Path(file) != leave_out.absolute()]
         if not files:
             raise DataError(f"No file matches {name}.")
     else:
