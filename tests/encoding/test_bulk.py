@@ -24,7 +24,7 @@ from model.tiny import tiny
 from s2sent.encoding import bulk, encode_files
 from s2sent.encoding.shards import Shards, State
 from s2sent.encoding.vectors import Form
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, DataError
 
 TEXTS = [f"{text} {number}" for number in range(3) for text in SENTENCES]
 
@@ -427,3 +427,16 @@ def test_ctrl_c_does_not_wait_for_a_silent_standard_input(model: SentenceTransfo
         # It ends though standard input is open; if it did not, the test would hang here until its time is up.
         assert child.wait(timeout=120) != 0
         assert b"What is done is kept" in child.stderr.read()
+
+
+def test_a_mistake_leaves_nothing_behind_that_the_mended_command_meets(
+    model: SentenceTransformer, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("url,body\nu,one\n")
+    output = tmp_path / "out.npy"
+    with pytest.raises(DataError, match="several columns"):
+        encode_files(model, tmp_path / "in.csv", output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv"]
+    Shards(output).folder.mkdir()  # as a kill before the first shard leaves it
+    State(Shards(output), {"column": None}, fresh=False).close()
+    assert encode_files(model, tmp_path / "in.csv", output, column="body").vectors == 1

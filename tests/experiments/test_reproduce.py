@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -16,14 +17,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from conftest import make_backbone
 from experiments.tiny import Bench
 from s2sent.cli import app
+from s2sent.cli.reproduce import _chosen
 from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder
 from s2sent.data.sts import read_sts
 from s2sent.errors import S2SentError
 from s2sent.experiments import perform as performing
+from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.perform import perform
-from s2sent.experiments.plan import Run, unique
+from s2sent.experiments.plan import Run, expand, unique
 from s2sent.training.precision import bf16_problem
 from training.runs import ended, start
 
@@ -138,6 +142,47 @@ def test_a_store_that_has_just_begun_gives_a_report_of_everything(done: Path, tm
     assert "runs are missing" in (tmp_path / "report" / "index.html").read_text()
 
 
+def test_backbones_of_one_name_have_tables_of_their_own(bench: Bench, tmp_path: Path) -> None:
+    other = make_backbone(tmp_path / "x" / bench.backbone.name, "bert", num_hidden_layers=6, intermediate_size=48)
+    arguments = bench.arguments("gradients", store=tmp_path / "runs")
+    result = CliRunner().invoke(app, ["reproduce", *arguments, "--backbone", str(other)])
+    assert result.exit_code == 0, result.output
+    tables = sorted(path.name for path in (tmp_path / "report" / "tables").glob("gradients-*.csv"))
+    assert len(tables) == 2
+    assert all(re.fullmatch(r"gradients-tiny-bert-[0-9a-f]{6}-simcse\.csv", name) for name in tables)
+    assert len({(tmp_path / "report" / "tables" / name).read_text() for name in tables}) == 2
+
+
+@pytest.mark.parametrize("report_only", [False, True])
+def test_the_report_has_the_command_that_made_it(bench: Bench, tmp_path: Path, report_only: bool) -> None:
+    arguments = ["reproduce", *bench.arguments("pooling", store=tmp_path / "runs"), "--profile", "paper"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    if report_only:
+        arguments = ["reproduce", "pooling", "--report-only", "--profile", "paper", "--store", str(tmp_path / "runs")]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "4 of 4 runs are finished" in page
+    for words in ("--profile paper", "--corpus lines.txt", "--seeds 1", "--steps 2", "--batch-size 4"):
+        assert words in page
+
+
+def test_all_without_what_the_package_has_no_data_for(bench: Bench) -> None:
+    wheel = "stsb.whl"
+    assert "transfer" not in _chosen(read_catalogue(), ["all"], wheel)
+    assert "transfer" in _chosen(read_catalogue(), ["all"], str(bench.data))
+    settings = replace(bench.settings(), data=str(bench.root / "none"))
+    gradients = read_catalogue().experiment("gradients", "cpu")
+    assert len(expand(read_catalogue(), [gradients], settings)) == 5  # which asks for no data at all
+
+
+def test_what_it_takes_is_listed_without_any_text(bench: Bench, tmp_path: Path) -> None:
+    arguments = ["reproduce", "all", "--list", "--backbone", str(bench.backbone), "--store", str(tmp_path / "runs")]
+    listed = CliRunner().invoke(app, arguments)
+    assert listed.exit_code == 0, listed.output
+    assert "every run counts as missing" in listed.output
+    assert "0 done" in listed.output
+
+
 def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) -> None:
     for arguments, said in (
         (["mian"], "no experiment 'mian'"),
@@ -186,9 +231,15 @@ def test_the_same_run_gives_the_same_record(bench: Bench, tmp_path: Path) -> Non
     assert first == second
 
 
-def test_a_killed_training_goes_on_to_the_same_record(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_killed_training_goes_on_to_the_same_record(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
     """SIGKILL in the middle of a real run, then again: the record is that of a run nobody disturbed."""
     run, places = one(bench), replace(bench.places, work=tmp_path / "work")
+    if relative:
+        monkeypatch.chdir(bench.root)
+        run = replace(run, recipe=replace(run.recipe, corpus=(bench.corpus.name,)))
     whole = perform(run, replace(places, work=tmp_path / "other"))
     log = places.work / run.key / "model" / "training" / "log.jsonl"
     pid = start(lambda: perform(run, places))
@@ -196,7 +247,11 @@ def test_a_killed_training_goes_on_to_the_same_record(bench: Bench, tmp_path: Pa
         time.sleep(0.002)
     os.kill(pid, signal.SIGKILL)
     ended(pid)
+    removed: list[Path] = []
+    remove = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **how: [removed.append(Path(path)), remove(path, **how)])
     again = perform(run, places)
+    assert places.work / run.key / "model" not in removed  # what was done before the kill
     for record in (whole, again):
         del record["seconds"]
     assert again == whole

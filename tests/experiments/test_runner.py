@@ -88,7 +88,7 @@ def test_killed_at_random_and_started_again_it_ends_with_the_same_store(
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
     again = len(journal.read_text().split()) - len(runs)
     assert again <= kills  # a kill costs at most the run that was under way
-    assert not list((tmp_path / "store").glob(".*.tmp"))
+    assert not list((tmp_path / "store").glob(".*.writing"))
 
 
 def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(

@@ -95,5 +95,4 @@ def test_a_writer_killed_anywhere_leaves_a_whole_record_or_none(tmp_path: Path) 
             assert json.loads(path.read_text())["values"] == record["values"]
     with Store(tmp_path).claim("abc") as ours:
         assert ours
-    assert not list(tmp_path.glob("*.tmp"))
-    assert not list(tmp_path.glob(".*.tmp"))
+    assert not list(tmp_path.glob(".*.writing"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from s2sent.experiments.catalogue import Experiment, Profile
+    from s2sent.experiments.catalogue import Catalogue, Experiment, Profile
     from s2sent.experiments.perform import Places
     from s2sent.experiments.plan import Entry, Run, Settings
     from s2sent.experiments.store import Store
@@ -103,7 +104,7 @@ def reproduce(
     described = read_catalogue(catalogue)
     if not experiments:
         raise ConfigError(f"Say what to reproduce: {', '.join(described.experiments)}, or all.")
-    names = list(described.experiments) if "all" in experiments else list(dict.fromkeys(experiments))
+    names = _chosen(described, experiments, data)
     size = described.profile(profile)
     seconds = None if budget is None else parse_duration(budget)
     chosen = [described.experiment(name, profile) for name in names]
@@ -113,7 +114,9 @@ def reproduce(
     changes = {"steps": steps, "batch_size": batch_size, "precision": precision}
     changes = {name: value for name, value in changes.items() if value is not None}
     settings: Settings = (
-        recorded_settings(size, kept, seeds) if report_only else _settings(size, backbone, corpus, data, seeds, changes)
+        recorded_settings(size, kept, seeds)
+        if report_only
+        else _settings(size, backbone, corpus, data, seeds, changes, only_to_show=show)
     )
     entries = expand(described, chosen, settings)
     runs = unique(entries)
@@ -126,7 +129,7 @@ def reproduce(
     if not report_only:
         _check_precision(settings, device)
         failed = _run(runs, kept, _places(store, work, models, device), engine, profile, seconds)
-    command = _command(names, profile, settings, changes, data)
+    command = _command(names, settings, data, catalogue)
     _report(entries, chosen, kept, size, command, report or store.parent / "report")
     if failed:
         raise typer.Exit(1)
@@ -139,19 +142,27 @@ def _settings(
     data: str | None,
     seeds: int | None,
     recipe: dict[str, Any],
+    *,
+    only_to_show: bool,
 ) -> Settings:
     """Look at what was given, and at what stands in for what was not."""
     from s2sent.data.cache import cache_folder
-    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel
+    from s2sent.experiments.inputs import backbone_input, default_corpus, is_wheel, told_apart
     from s2sent.experiments.plan import Settings
 
+    without_text = only_to_show and not corpus and not is_wheel(data)
+    if without_text:
+        errors.print("No text is given (--corpus), so every run counts as missing.")
     return Settings(
         profile=profile,
-        backbones=tuple(backbone_input(given) for given in backbones or profile.backbones),
-        corpus=tuple(corpus or (default_corpus(data, cache_folder()),)),
+        backbones=told_apart([backbone_input(given) for given in dict.fromkeys(backbones or profile.backbones)]),
+        corpus=("CORPUS",)
+        if without_text
+        else tuple(map(_anchored, corpus or (default_corpus(data, cache_folder()),))),
+        digests={} if without_text else None,
         seeds=seeds or profile.seeds,
         recipe=recipe,
-        data=data,
+        data=_anchored(data or os.environ.get("S2SENT_DATA")),
         text="raw" if is_wheel(data) else "file",
     )
 
@@ -177,7 +188,7 @@ def _places(store: Path, work: Path | None, models: Path | None, device: str | N
 
     # Two stores on one machine must not meet in one another's unfinished runs.
     own = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:8]
-    return Places(work or cache_folder() / "reproduce" / own, models, device)
+    return Places((work or cache_folder() / "reproduce" / own).absolute(), models and models.absolute(), device)
 
 
 def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile: str, budget: float | None) -> bool:
@@ -215,13 +226,37 @@ def _report(
     console.print(f"Report → {escape(str(page))}", soft_wrap=True)
 
 
-def _command(names: list[str], profile: str, settings: Settings, changes: dict[str, Any], data: str | None) -> str:
+def _chosen(described: Catalogue, experiments: list[str], data: str | None) -> list[str]:
+    """The experiments' names; of `all`, those that this data can score."""
+    from s2sent.experiments.inputs import is_wheel
+
+    if "all" not in experiments:
+        return list(dict.fromkeys(experiments))
+    names = [
+        name for name, one in described.experiments.items() if one.get("tasks") != "transfer" or not is_wheel(data)
+    ]
+    if left_out := [name for name in described.experiments if name not in names]:
+        errors.print(f"Without {', '.join(left_out)}: the STS-B package has no data for it.")
+    return names
+
+
+def _anchored(place: Any) -> Any:
+    """A place as every process finds it, also on another machine of a cluster; a name stays a name."""
+    return str(Path(place).absolute()) if place and Path(place).exists() else place
+
+
+def _command(names: list[str], settings: Settings, data: str | None, catalogue: Path | None) -> str:
     """The command, with names instead of this machine's places."""
-    words = ["s2sent reproduce", *names, "--profile", profile]
+    from s2sent.experiments.plan import SIZES
+
+    profile = settings.profile
+    words = ["s2sent reproduce", *names, "--profile", profile.name]
     words += [word for backbone in settings.backbones for word in ("--backbone", backbone.name)]
-    if settings.digests is None:
-        words += [word for source in settings.corpus for word in ("--corpus", Path(source).name)]
+    words += [word for source in settings.corpus for word in ("--corpus", Path(source).name)]
     words += ["--seeds", str(settings.seeds)]
-    words += [word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    for name in SIZES:
+        if name in settings.recipe and settings.recipe[name] != profile.recipe.get(name):
+            words += [f"--{name.replace('_', '-')}", str(settings.recipe[name])]
+    words += ["--catalogue", catalogue.name] if catalogue else []
     words += ["--data", data if data in ("hub", "pypi") else Path(data).name] if data else []
     return " ".join(words)

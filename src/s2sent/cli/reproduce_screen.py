@@ -35,7 +35,9 @@ def show_list(entries: list[Entry], runs: list[Run], store: Store, profile: str)
             console.print(f"[bold]{escape(place[0])}[/] · {escape(place[1])} · {place[2]}")
         console.print(f"  {marks}  {escape(place[3])}")
     console.print("✓ done  ✗ failed  · missing, seed by seed")
-    left = "unknown until a run is finished" if found.seconds_left is None else show_duration(found.seconds_left)
+    left = (
+        "unknown until a training run is finished" if found.seconds_left is None else show_duration(found.seconds_left)
+    )
     console.print(
         f"Profile {profile}: {len(runs)} runs for {len(entries)} places in tables; {len(found.done)} done, "
         f"{len(found.missing)} missing, of which {len(found.failed)} failed the last time.",

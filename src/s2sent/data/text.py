@@ -252,7 +252,7 @@ def _choose_column(path: Path, columns: list[str], column: str | None) -> str:
         return column
     listed = ", ".join(columns)
     if column is not None:
-        raise DataError(f"{path} has no column {column!r}. It has: {listed}.")
+        raise DataError(f"{path} has no column {column!r}. It has: {listed}. Name the one that is meant.")
     if len(columns) == 1:
         return columns[0]
     for usual in _USUAL_COLUMNS:

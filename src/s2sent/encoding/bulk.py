@@ -151,6 +151,10 @@ def encode_files(
         note = {"model": fingerprint, "precision": precision, "dim": str(dim or encoder.dimension)}
         assemble(shards, width, options.form.dtype, note)
         shards.remove()
+    except BaseException:
+        if not shards.any():  # a mistake in the input, most often: leave nothing behind
+            shards.remove()
+        raise
     finally:
         state.close()
     lines, vectors = (sum(getattr(shard, name) for shard in done.values()) for name in ("rows", "vectors"))

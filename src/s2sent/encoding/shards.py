@@ -121,6 +121,10 @@ class Shards:
                 found[shard.group, shard.number] = replace(shard, problems=())  # there may be millions
         return found
 
+    def any(self) -> bool:
+        """Whether there is a finished shard."""
+        return next(self.folder.glob("*.arrow"), None) is not None
+
     def tables(self) -> Iterator[tuple[Shard, pa.Table]]:
         """Read all shards in order."""
         for path in sorted(self.folder.glob("*.arrow")):
@@ -193,6 +197,8 @@ class State:
                     shards.remove()
                 raise _finished(shards.output)
             self.content = begun or {"identity": identity, "overwrite": fresh, "complete": False}
+            if not shards.any():  # nothing was made with other settings, so there is nothing to mix with
+                self.content = {**self.content, "identity": identity, "complete": False}
             if changed := _differences(self.content["identity"], identity):
                 raise ConfigError(
                     f"{shards.output} was begun with other settings ({'; '.join(changed)}). Give the same again to go "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,6 +16,7 @@ from s2sent.data.corpus import Corpus, is_file_name
 from s2sent.data.sts import Pairs, STSTask, Text
 from s2sent.data.tasks import Source
 from s2sent.data.transfer import Samples, TransferTask
+from s2sent.disk import whole_file
 from s2sent.errors import ConfigError, DataError, ModelError
 
 DEV = "STS-B-dev"
@@ -49,9 +49,25 @@ def backbone_input(given: str) -> BackboneInput:
         depth = int(AutoConfig.from_pretrained(inner).num_hidden_layers)
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{inner / 'config.json'} does not say how many blocks the model has ({error}).") from error
-    name = "all-MiniLM-L6-v2" if given == "embedded" else Path(given).name
-    path = str(folder if given == "embedded" or Path(given).is_dir() else given)
+    name = "all-MiniLM-L6-v2" if given == "embedded" or _is_embedded(folder) else Path(given).name
+    path = str(folder.absolute() if given == "embedded" or Path(given).is_dir() else given)
     return BackboneInput(path, name, fingerprint_folder(folder)[:16], depth)
+
+
+def told_apart(backbones: Sequence[BackboneInput]) -> tuple[BackboneInput, ...]:
+    """Give backbones of one name, of which tables would make one, their fingerprints as part of their names."""
+    names = [backbone.name for backbone in backbones]
+    return tuple(
+        each if names.count(each.name) == 1 else replace(each, name=f"{each.name}-{each.fingerprint[:6]}")
+        for each in backbones
+    )
+
+
+def _is_embedded(folder: Path) -> bool:
+    try:
+        return folder.resolve() == Path(_embedded()).resolve()
+    except ConfigError:
+        return False
 
 
 def _embedded() -> str:
@@ -107,9 +123,8 @@ def default_corpus(data: str | None, folder: Path) -> str:
     sentences = sorted(set(task.sentences()))
     path = folder / "stsb-train.txt"
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    with whole_file(path) as file:
+        file.write(("\n".join(sentences) + "\n").encode())
     return str(path)
 
 

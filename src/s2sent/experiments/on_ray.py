@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 from s2sent.experiments.perform import Places
 from s2sent.experiments.plan import Run
 from s2sent.experiments.runner import WAIT, Outcome, Watcher, do
@@ -102,6 +102,11 @@ def _submit(
             run = under_way.pop(reference)
             try:
                 answer = ray.get(reference)
+            except ray.exceptions.RayTaskError as error:  # not the run, whose errors are recorded: what is around it
+                if isinstance(error.cause, S2SentError):  # such as a full disk, which the others will meet, too
+                    raise error.cause from error
+                answer = f"{type(error.cause).__name__}: {error.cause}"
+                store.put_failure(run.key, {"profile": profile, "run": run.name, "error": answer})
             except ray.exceptions.RayError as error:  # its worker died more often than it is retried
                 answer = f"{type(error).__name__}: the worker died {RETRIES + 1} times"
                 store.put_failure(run.key, {"profile": profile, "run": run.name, "error": answer})

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import s2sent
 from s2sent.data.sts import Pairs, STSTask
+from s2sent.errors import ConfigError
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
 from s2sent.experiments.store import locked
@@ -27,6 +28,7 @@ from s2sent.training.log import Listener
 from s2sent.training.recipes import Recipe
 
 if TYPE_CHECKING:
+    import torch
     from sentence_transformers import SentenceTransformer
 
 LOOKED_AT = 256
@@ -64,6 +66,7 @@ def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[
         "run": run.name,
         "description": run.description,
         "backbone": {"name": run.backbone.name, "depth": run.backbone.depth},
+        "corpus": [Path(source).name for source in run.recipe.corpus],
         **found,
         **circumstances(),
     }
@@ -84,6 +87,13 @@ def failed(run: Run, error: Exception) -> dict[str, Any]:
         **found,
         **circumstances(),
     }
+
+
+@cache
+def _bf16_problem(device: torch.device) -> str | None:
+    from s2sent.training.precision import bf16_problem
+
+    return bf16_problem(device)
 
 
 @cache
@@ -119,8 +129,12 @@ def training_key(description: Mapping[str, Any]) -> str:
 def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
     import torch
 
+    from s2sent.training.ranks import best_device
+
     work = places.work / run.key
     tasks = run.evaluation.read()  # a missing file is said before the training
+    if run.recipe.precision == "bf16" and (problem := _bf16_problem(torch.device(places.device or best_device()))):
+        raise ConfigError(f"A run in bf16 must not be done in fp32, but {problem}.")
     if places.models is None:
         output = work / "model"
         model, seconds = _trained(run, output, work, places.device, listener)
@@ -165,7 +179,7 @@ def _trained(
 def _may_go_on(output: Path, recipe: Recipe) -> bool:
     """Whether what a killed process left is the very same run, unfinished."""
     try:
-        return not (output / "modules.json").exists() and Recipe.load(output / "recipe.toml") == recipe
+        return not (output / "modules.json").exists() and Recipe.load(output / "recipe.toml") == recipe.anchored()
     except ValueError:
         return False
 

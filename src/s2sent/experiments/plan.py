@@ -14,6 +14,8 @@ from s2sent.experiments.inputs import BackboneInput, Evaluation, available, corp
 from s2sent.selection import SelectionConfig
 from s2sent.training.recipes import Recipe, recipe_class
 
+SIZES = ("steps", "batch_size", "precision")
+"""What a person may change of a profile's recipe."""
 VERSION = 1
 """Raised when the code computes other results from the same description."""
 
@@ -66,10 +68,12 @@ class Run:
         }
         if self.kind == "cost":  # depends on no training: a selector costs the same behind a prompt
             return described | {"pooling": self.recipe.pooling}
-        described |= {"corpus": self.digests.corpus, "recipe": _described(self.recipe)}
+        recipe = _described(self.recipe)
         if self.kind == "train":
             described["evaluation"] = self.digests.evaluation
-        return described
+        else:
+            del recipe["precision"]  # one batch is always fp32
+        return described | {"corpus": self.digests.corpus, "recipe": recipe}
 
     @cached_property
     def key(self) -> str:
@@ -243,10 +247,11 @@ def _runs(
     )
     if recipe.selector_learning_rate == recipe.learning_rate or selection.gate == "none":
         recipe = replace(recipe, selector_learning_rate=None)
-    tasks = available(task_names(experiment.tasks), settings.data)
+    trains = experiment.kind == "train"
+    tasks = available(task_names(experiment.tasks), settings.data) if trains else ()
     evaluation = Evaluation(tasks, profile.every, profile.dev_every, profile.probes, settings.data, settings.text)
     if settings.digests is None:
-        digests = Digests(corpus_fingerprint(recipe.corpus), evaluation.description())
+        digests = Digests(corpus_fingerprint(recipe.corpus), evaluation.description() if trains else {})
     elif experiment.tasks in settings.digests:
         digests = settings.digests[experiment.tasks]
     else:

@@ -9,8 +9,8 @@ from typing import Any
 
 from s2sent.errors import DataError
 from s2sent.experiments.catalogue import Profile
-from s2sent.experiments.inputs import BackboneInput
-from s2sent.experiments.plan import Digests, Settings
+from s2sent.experiments.inputs import BackboneInput, told_apart
+from s2sent.experiments.plan import SIZES, Digests, Settings
 from s2sent.experiments.store import Record, Store
 
 
@@ -22,7 +22,10 @@ def recorded_settings(profile: Profile, store: Store, seeds: int | None = None) 
     """
     records = [record for record in store.records() if record["profile"] == profile.name]
     if not records:
-        raise DataError(f"{store.folder} has no finished run of the profile {profile.name!r}, so there is no report.")
+        raise DataError(
+            f"{store.folder} has no finished run of the profile {profile.name!r} to report on. Give another --profile "
+            "or --store, or leave --report-only out: then the runs are done."
+        )
     backbones = {
         record["description"]["backbone"]: BackboneInput(
             record["backbone"]["name"],
@@ -33,11 +36,12 @@ def recorded_settings(profile: Profile, store: Store, seeds: int | None = None) 
         for record in records
     }
     trained = [record["description"] for record in records if "recipe" in record["description"]]
-    recipe = _most([{name: d["recipe"][name] for name in profile.recipe if name in d["recipe"]} for d in trained])
+    sizes = {*profile.recipe, *SIZES}
+    recipe = _most([{name: value for name, value in d["recipe"].items() if name in sizes} for d in trained])
     return Settings(
         profile=profile,
-        backbones=tuple(backbones.values()),
-        corpus=("recorded",),
+        backbones=told_apart(list(backbones.values())),
+        corpus=tuple(_most([record["corpus"] for record in records if "corpus" in record]) or ("CORPUS",)),
         seeds=seeds or 1 + max((d["recipe"]["seed"] for d in trained), default=0),
         recipe=recipe or {},
         digests={suite: _digests(trained, task) for suite, task in (("sts", "STS-B"), ("transfer", "MR"))},

@@ -7,6 +7,7 @@ FOLDER/figures/<experiment>.png .svg
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def _section(tables: Sequence[Results], about: About, folder: Path) -> str:
         published = paper_grid(experiment.name, results.objective)
         if published is not None:
             parts.append(
-                f"<div class='theirs'><h4>For comparison: the paper's, on other backbones</h4>{table(published)}</div>"
+                f"<div class='theirs'><h4>For comparison: the paper's own numbers</h4>{table(published)}</div>"
             )
     parts.append(_figure(tables, about, folder / "figures"))
     return "\n".join([*parts, "</section>"])
@@ -86,7 +87,11 @@ def _write_tables(results: Results, grid: Grid, about: About, folder: Path) -> N
     stated = Grid(grid.columns, grid.rows, (_stated(about), *grid.below))
     (folder / f"{name}.md").write_text(f"{stated.render(Format.MARKDOWN)}\n", encoding="utf-8")
     (folder / f"{name}.tex").write_text(f"{stated.render(Format.LATEX)}\n", encoding="utf-8")
-    if results.experiment.kind == "train":
+    if results.experiment.kind == "gradients":
+        rows = [["row", *grid.columns], *([name, *(entry.text for entry in entries)] for name, entries in grid.rows)]
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
+    else:
         compared = Comparison(tuple(results.columns), cells(results, results.columns), results.experiment.base, "")
         (folder / f"{name}.csv").write_text(f"{comparison_csv(compared)}\n", encoding="utf-8")
 

@@ -61,6 +61,10 @@ class Results:
     def columns(self) -> list[str]:
         """The scores there are, in the field's order."""
         found = {name for record in self.finished for name in record.get("scores", {})}
+        if not found:  # none is finished: those that there will be
+            found = (
+                {*TRANSFER_TASKS, "Transfer avg"} if self.experiment.tasks == "transfer" else {*STS_TASKS, "STS avg"}
+            )
         order = ("STS-B-dev", *STS_TASKS, "STS avg", *TRANSFER_TASKS, "Transfer avg")
         return [name for name in order if name in found]
 
@@ -125,7 +129,7 @@ def cells(results: Results, columns: Sequence[str]) -> dict[str, dict[str, Cell]
 def score_grid(results: Results) -> Grid:
     """The table as people read it: scores with their marks, cost, and how far the weights spread."""
     columns = [name for name in SHOWN if name in results.columns]
-    table = cells(results, columns)
+    table = cells(results, results.columns)  # all of them: one family of comparisons, here and in the csv
     costs = ["Δ parameters", "Δ latency"] if results.experiment.cost else []
     rows = []
     for row in results.records:
@@ -167,9 +171,11 @@ def _weights(results: Results, row: str) -> list[Text]:
 def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[str, ...]:
     seeds = sorted({len(by_seed) for by_seed in results.records.values() if by_seed})
     tested = sum(cell.p is not None for row in table.values() for cell in row.values())
-    said = (
-        [f"Mean ± standard deviation over {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}."] if seeds else []
-    )
+    said = []
+    if seeds:
+        said.append(
+            f"Mean ± standard deviation over {' or '.join(map(str, seeds))} seeds." if seeds != [1] else "1 seed."
+        )
     said.append("Bold: best of the column.")
     if tested:
         said.append(

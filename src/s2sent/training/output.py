@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from transformers.utils import logging
@@ -26,31 +28,36 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None) -> None
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file; the output is a folder.")
     if found is not None:
-        before = found.run["recipe"]
-        now = recipe.to_dict()
-        if differing := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
+        if differing := _differing(found.run["recipe"], recipe):
             raise ConfigError(
-                f"{output} has an unfinished run of another recipe (it differs in {', '.join(differing)}). Go on with "
+                f"{output} has an unfinished run of another recipe (it differs in {differing}). Go on with "
                 f"--recipe {output / 'recipe.toml'}, choose another output, or begin anew with --restart."
             )
         return
     if (output / "modules.json").exists():
-        if _same_recipe(output / "recipe.toml", recipe):
+        differing = _differing(_saved(output / "recipe.toml"), recipe)
+        if not differing:
             raise FinishedError(f"{output} has the model of this run already. To train it anew: --restart.")
         raise ConfigError(
-            f"{output} has a finished model of another recipe already. Choose another output, or train it anew with "
-            "--restart."
+            f"{output} has a finished model of another recipe already (it differs in {differing}). Choose another "
+            "output, or train it anew with --restart."
         )
     strangers = sorted(path.name for path in output.iterdir()) if output.exists() else []
     if strangers := [name for name in strangers if name not in _OWN]:
         raise ConfigError(f"{output} is not empty: it has {strangers[0]}. Choose another output.")
 
 
-def _same_recipe(path: Path, recipe: Recipe) -> bool:
+def _saved(path: Path) -> dict[str, Any]:
     try:
-        return Recipe.load(path) == recipe
+        return Recipe.load(path).to_dict()
     except S2SentError:
-        return False
+        return {}
+
+
+def _differing(before: Mapping[str, Any], recipe: Recipe) -> str:
+    """What differs, in words; nothing if nothing does."""
+    now = recipe.to_dict()
+    return ", ".join(sorted(key for key in {*before, *now} if before.get(key) != now.get(key)))
 
 
 def clear_output(output: Path) -> None:

@@ -167,9 +167,10 @@ class _Run:
         """How many steps there are."""
         together = self.recipe.batch_size * self.ranks.world
         if self.survey.examples < together:
+            most = self.survey.examples // self.ranks.world
             raise DataError(
                 f"{', '.join(self.recipe.corpus)}: {self.survey.summary} A step takes {together} of them. Give more "
-                f"text, or a batch size of at most {self.survey.examples // self.ranks.world}."
+                f"text{f', or a batch size of at most {most}' if most > 1 else ''}."
             )
         steps = self.survey.examples // together * self.recipe.epochs
         return min(steps, self.recipe.steps or steps)
@@ -195,6 +196,7 @@ class _Run:
             if progress.step % self.recipe.evaluate_every:
                 self._evaluate()
             self._say_if_easy()
+            self._say_if_worse()
             progress.done = True
             self._write_checkpoint()  # dying while the model is saved costs nothing then
         return self._finish()
@@ -264,6 +266,15 @@ class _Run:
             self.listener.note(
                 f"The loss was {losses[0]:.2g} from the start: the backbone tells these texts apart already, and "
                 "little was learned. Larger batches, texts more like each other or hard negatives make it harder."
+            )
+
+    def _say_if_worse(self) -> None:
+        before, best = self.progress.before, self.progress.best_score
+        if before is not None and best is not None and best < before:
+            self.listener.note(
+                f"No step was as good as none: {before:.2f} before the first, {best:.2f} at best. To adapt an encoder "
+                "that is good already, start from its last block (--gate linear --prior last), or with a lower "
+                "--learning-rate."
             )
 
     def _score(self, validator: Validator) -> float:
