@@ -5,9 +5,9 @@ python -m benchmarks.encoding [--texts 3000] [--rounds 5] [--lines 100000] [--qu
 The text: STS sentences, Wikipedia lines, and paragraphs of 100 to 256 tokens made of consecutive Wikipedia lines, a
 third each, shuffled (`S2SENT_DATA`). The backbone: all-MiniLM-L6-v2, plain (mean pooling) and with a selector over its
 last three blocks. Everybody gets a list of strings and gives one array; loading and exporting do not count. The peers,
-on the plain backbone: sentence-transformers' `encode` at the batch size that is best here, the same on onnxruntime, and
-fastembed, both with a graph of the backbone and their own mean pooling. Ratios are medians of the rounds' ratios, so
-that whatever else the machine does cancels.
+on the plain backbone: sentence-transformers' `encode`, the same on onnxruntime, and fastembed, the latter two with a
+graph of the backbone and their own mean pooling; each at the batch size that is best for it here. Ratios are medians of
+the rounds' ratios, so that whatever else the machine does cancels.
 
 Then `s2sent encode` from file to file, 10,000 lines against `--lines`, of the shorter texts: a line must not cost more
 in a larger file.
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--texts", type=int, default=3000, help="how many texts each round encodes")
     arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--lines", type=int, default=100_000, help="of the larger file; 0 leaves that part out")
+    arguments.add_argument("--lines", type=int, default=1_000_000, help="of the larger file; 0 leaves that part out")
     arguments.add_argument("--quick", action="store_true", help="no scores, one batch size, small files: does it run?")
     options = arguments.parse_args()
     logging.disable_progress_bar()
@@ -69,18 +70,17 @@ def main() -> None:
     print(f"matrix-multiply peak, fp32: {peak / 1e9:,.0f} GFLOP/s")
     with tempfile.TemporaryDirectory() as folder:
         own = our_encoders(plain, Path(folder))
-        size = 32 if options.quick else best_batch_size(plain, texts)
-        runs: dict[str, Encode] = {
-            HOST: lambda texts: plain.encode(list(texts), batch_size=size, show_progress_bar=False),
-            **peers(plain, Path(folder), size),
-            **{name: encoder_run(encoder) for name, encoder in own.items()},
-        }
+        sized = peers(plain, Path(folder))
+        sizes = {name: 32 if options.quick else best_batch_size(peer, texts) for name, peer in sized.items()}
+        runs: dict[str, Encode] = {name: partial(peer, batch_size=sizes[name]) for name, peer in sized.items()}
+        runs |= {name: encoder_run(encoder) for name, encoder in own.items()}
         check_agreement(runs, texts[:20])
         lengths = [len(row) for row in framed(own["ours, torch fp32, plain"], texts)]
         work = flops(plain, lengths)
         print(
             f"{len(texts):,} texts, {sum(lengths):,} tokens ({min(lengths)} to {max(lengths)}, median "
-            f"{statistics.median(lengths):.0f}); {HOST} at its best batch size, {size}\n"
+            f"{statistics.median(lengths):.0f}); best batch sizes of the peers, in their order: "
+            f"{', '.join(map(str, sizes.values()))}\n"
         )
         timed = {name: lambda run=run: run(texts) for name, run in runs.items()}
         seconds = interleaved_seconds(timed, 1 if options.quick else options.rounds)
@@ -145,15 +145,20 @@ def encoder_run(encoder: TextEncoder) -> Encode:
     return lambda texts: encode_texts(encoder, texts)
 
 
-def peers(plain: SentenceTransformer, folder: Path, batch_size: int) -> dict[str, Encode]:
-    """Return the other peers on onnxruntime: both run one graph of the backbone up to its last states."""
+def peers(plain: SentenceTransformer, folder: Path) -> dict[str, Callable[..., NDArray[np.float32]]]:
+    """Return the peers: the host, and two on onnxruntime that run one graph of the backbone up to its last states."""
     graph = last_states(plain, folder / "last-states")
-    host, embedding = host_on_onnx(graph), fastembed_model(graph, plain.max_seq_length)
+    on_onnx, embedding = host_on_onnx(graph), fastembed_model(graph, plain.max_seq_length)
+
+    def host(model: SentenceTransformer, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
+        return np.asarray(model.encode(list(texts), batch_size=batch_size, show_progress_bar=False))
+
     return {
-        "sentence-transformers, ONNX fp32": lambda texts: host.encode(
-            list(texts), batch_size=batch_size, show_progress_bar=False
+        HOST: partial(host, plain),
+        "sentence-transformers, ONNX fp32": partial(host, on_onnx),
+        "fastembed, ONNX fp32": lambda texts, batch_size: np.array(
+            list(embedding.embed(list(texts), batch_size=batch_size))
         ),
-        "fastembed, ONNX fp32": lambda texts: np.array(list(embedding.embed(list(texts), batch_size=batch_size))),
     }
 
 
@@ -229,13 +234,10 @@ def check_agreement(runs: Mapping[str, Encode], texts: Sequence[str]) -> None:
             raise SystemExit(f"{name} does not agree with {HOST}: a cosine of {worst:.4f}.")
 
 
-def best_batch_size(model: SentenceTransformer, texts: list[str]) -> int:
-    """Return the batch size at which the host is fastest on this text."""
-    part = texts[:1000]
-    runs = {
-        str(size): lambda size=size: model.encode(part, batch_size=size, show_progress_bar=False)
-        for size in (4, 8, 16, 32, 64, 128)
-    }
+def best_batch_size(encode: Callable[..., Any], texts: list[str]) -> int:
+    """Return the batch size at which a peer is fastest on this text."""
+    part = texts[:300]
+    runs = {str(size): partial(encode, part, batch_size=size) for size in (4, 8, 16, 32, 64)}
     seconds = {size: min(times) for size, times in interleaved_seconds(runs, 2).items()}
     return int(min(seconds, key=lambda size: seconds[size]))
 

@@ -139,14 +139,24 @@ def test_a_plain_model_with_dense_and_prompts(tmp_path: Path) -> None:
     torch.manual_seed(0)
     modules = [transformer, Pooling(32, pooling_mode="cls"), Dense(32, 12), Normalize()]
     model = SentenceTransformer(
-        modules=modules, device="cpu", prompts={"query": "who: "}, default_prompt_name="query", truncate_dim=8
+        modules=modules,
+        device="cpu",
+        prompts={"query": "who: ", "title": ""},
+        default_prompt_name="query",
+        truncate_dim=8,
     )
     assert s2sent.export(model, tmp_path / "onnx").notes  # of the prompt, which other runtimes do not know
     encoder = s2sent.load(tmp_path / "onnx")
-    for options in ({}, {"prompt": "it: "}, {"prompt_name": "query"}, {"normalize_embeddings": True}):
+    for options in (
+        {},
+        {"prompt": "it: "},
+        {"prompt_name": "query"},
+        {"prompt_name": "title"},
+        {"normalize_embeddings": True},
+    ):
         want = model.encode([*SENTENCES, ""], **options)
         np.testing.assert_allclose(encoder.encode([*SENTENCES, ""], **options), want, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ConfigError, match=r"no prompt named 'passage'\. It has: 'query'"):
+    with pytest.raises(ConfigError, match=r"no prompt named 'passage'\. It has: 'query', "):
         encoder.encode(SENTENCES, prompt_name="passage")
 
 
@@ -306,8 +316,9 @@ def test_another_vector_is_never_exported(made: Made, tmp_path: Path, monkeypatc
     monkeypatch.setattr("s2sent.model.export.write_graph", lambda *arguments: shutil.copy(graph, arguments[-1]))
     s2sent.export(model, tmp_path / "right")
     other = enliven(s2sent.load(save(model, tmp_path / "model")), seed=1)
-    with pytest.raises(ModelError, match="does not give this model's vectors"):
-        s2sent.export(other, tmp_path / "wrong")
+    for int8 in (False, True):
+        with pytest.raises(ModelError, match="in fp32, does not give this model's vectors"):
+            s2sent.export(other, tmp_path / "wrong", int8=int8)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
