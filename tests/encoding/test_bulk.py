@@ -416,7 +416,12 @@ def test_ctrl_c_does_not_wait_for_a_silent_standard_input(model: SentenceTransfo
     model.save(str(saved))
     command = [sys.executable, "-m", "s2sent", "encode", str(saved), "-", str(tmp_path / "out.npy")]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # Whoever starts the tests in the background may have them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as child:
         assert child.stdin is not None
         assert child.stderr is not None

@@ -20,14 +20,12 @@ class Progress:
     Attributes:
         done, failed, missing: The runs; a failed one is missing, too.
         seconds_left: None if no run is finished that could tell.
-        seconds_spent: On the finished ones.
     """
 
     done: tuple[Run, ...]
     failed: tuple[Run, ...]
     missing: tuple[Run, ...]
     seconds_left: float | None
-    seconds_spent: float
 
 
 def progress_of(runs: Sequence[Run], store: Store) -> Progress:
@@ -47,7 +45,6 @@ def progress_of(runs: Sequence[Run], store: Store) -> Progress:
         tuple(run for run in missing if store.failure(run.key) is not None),
         missing,
         sum(known) if len(known) == len(missing) else None,
-        sum(second for seconds in spent.values() for second in seconds),
     )
 
 
