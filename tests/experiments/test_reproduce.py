@@ -139,7 +139,17 @@ def test_a_store_that_has_just_begun_gives_a_report_of_everything(done: Path, tm
     arguments = ["reproduce", "all", "--report-only", "--store", str(tmp_path / "runs")]
     result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / "report")])
     assert result.exit_code == 0, result.output
-    assert "runs are missing" in (tmp_path / "report" / "index.html").read_text()
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "runs are missing" in page
+    assert "Nothing is finished yet of <code>transfer</code>, <code>gradients</code>." in page
+    assert "<section id='gradients'>" not in page
+    assert not list((tmp_path / "report" / "tables").glob("gradients*"))
+
+
+def test_a_report_of_records_heeds_the_sizes_that_were_asked_for(done: Path, tmp_path: Path) -> None:
+    arguments = ["reproduce", "pooling", "--report-only", "--store", str(done / "runs"), "--steps", "99"]
+    assert CliRunner().invoke(app, [*arguments, "--report", str(tmp_path)]).exit_code == 0
+    assert "0 of 4 runs are finished" in (tmp_path / "index.html").read_text()
 
 
 def test_backbones_of_one_name_have_tables_of_their_own(bench: Bench, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def reproduce(
     changes = {"steps": steps, "batch_size": batch_size, "precision": precision}
     changes = {name: value for name, value in changes.items() if value is not None}
     settings: Settings = (
-        recorded_settings(size, kept, seeds)
+        recorded_settings(size, kept, seeds, changes)
         if report_only
         else _settings(size, backbone, corpus, data, seeds, changes, only_to_show=show)
     )

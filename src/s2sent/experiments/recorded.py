@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from s2sent.errors import DataError
@@ -14,8 +14,10 @@ from s2sent.experiments.plan import SIZES, Digests, Settings
 from s2sent.experiments.store import Record, Store
 
 
-def recorded_settings(profile: Profile, store: Store, seeds: int | None = None) -> Settings:
-    """What most of a profile's records in a store were made with.
+def recorded_settings(
+    profile: Profile, store: Store, seeds: int | None = None, changes: Mapping[str, Any] | None = None
+) -> Settings:
+    """What most of a profile's records in a store were made with, but for what a person asks for (`changes`).
 
     Raises:
         DataError: there are none.
@@ -43,7 +45,7 @@ def recorded_settings(profile: Profile, store: Store, seeds: int | None = None) 
         backbones=told_apart(list(backbones.values())),
         corpus=tuple(_most([record["corpus"] for record in records if "corpus" in record]) or ("CORPUS",)),
         seeds=seeds or 1 + max((d["recipe"]["seed"] for d in trained), default=0),
-        recipe=recipe or {},
+        recipe={**(recipe or {}), **(changes or {})},
         digests={suite: _digests(trained, task) for suite, task in (("sts", "STS-B"), ("transfer", "MR"))},
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -19,7 +19,7 @@ from s2sent.errors import ConfigError
 from s2sent.evaluation.comparison import Comparison
 from s2sent.evaluation.page import facts, page, picture, table
 from s2sent.evaluation.report import Format, Grid, comparison_csv
-from s2sent.experiments.catalogue import Profile
+from s2sent.experiments.catalogue import Experiment, Profile
 from s2sent.experiments.published import paper_grid
 from s2sent.experiments.tables import Results, cells, gradient_grid, score_grid, scores_csv
 
@@ -49,13 +49,14 @@ def write_report(tables: Sequence[Results], about: About, folder: Path) -> Path:
             (folder / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"The report cannot be written to {folder}: {error.strerror}.") from error
-    parts = []
-    for experiment in dict.fromkeys(results.experiment.name for results in tables):
-        own = [results for results in tables if results.experiment.name == experiment]
-        parts.append(_section(own, about, folder))
+    begun = {results.experiment.name: results.experiment for results in tables if results.begun}
+    waiting = dict.fromkeys(results.experiment.name for results in tables if results.experiment.name not in begun)
+    parts = [_head(tables, about, begun.values(), waiting)]
+    for experiment in begun:
+        parts.append(_section([results for results in tables if results.experiment.name == experiment], about, folder))
     (folder / "tables" / "all.csv").write_text(scores_csv(tables), encoding="utf-8")
     written = folder / "index.html"
-    body = "\n".join([_head(tables, about), *parts])
+    body = "\n".join(parts)
     written.write_text(page("S²Sent, rerun", body), encoding="utf-8")
     return written
 
@@ -120,7 +121,7 @@ def _badge(about: About) -> str:
     return f"<span class='badge {escape(about.profile.name)}'>profile {escape(about.profile.name)}</span>"
 
 
-def _head(tables: Sequence[Results], about: About) -> str:
+def _head(tables: Sequence[Results], about: About, begun: Iterable[Experiment], waiting: Iterable[str]) -> str:
     records = [record for results in tables for record in results.finished]
     parts = [f"<p class='banner {escape(about.profile.name)}'><b>Profile {escape(about.profile.name)}</b>: "]
     parts.append(f"{escape(about.profile.what)}.</p>")
@@ -133,8 +134,9 @@ def _head(tables: Sequence[Results], about: About) -> str:
         parts.append(f"<details><summary>{len(about.failed)} runs failed</summary><ul>{rows}</ul></details>")
     parts.append(f"<pre>{escape(about.command)}</pre>")
     parts.append(facts(_facts(records, about)))
-    names = {results.experiment.name: results.experiment for results in tables}
-    links = [f"<a href='#{name}'>{escape(experiment.title)}</a>" for name, experiment in names.items()]
+    if names := ", ".join(f"<code>{escape(name)}</code>" for name in waiting):
+        parts.append(f"<p>Nothing is finished yet of {names}.</p>")
+    links = [f"<a href='#{experiment.name}'>{escape(experiment.title)}</a>" for experiment in begun]
     return "\n".join([*parts, f"<nav>{' · '.join(links)}</nav>"])
 
 

@@ -53,6 +53,11 @@ class Results:
         """Every finished run."""
         return [record for seeds in self.records.values() for record in seeds.values()]
 
+    @property
+    def begun(self) -> bool:
+        """Whether any of its runs is finished."""
+        return bool(self.finished or self.cost)
+
     def scores(self, row: str, column: str) -> dict[int, float]:
         """A row's scores by seed."""
         return {seed: float(record["scores"][column]) for seed, record in self.records[row].items()}
