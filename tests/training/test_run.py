@@ -63,6 +63,8 @@ def test_the_command_line_trains_saves_and_repeats(bert: Path, corpus: Path, tmp
     card = (out / "README.md").read_text()
     assert 'objective = "simcse"' in card
     assert "held out for validation" in card
+    assert str(tmp_path) not in card
+    assert str(bert) not in card
 
     again = tmp_path / "again"
     run("--recipe", out / "recipe.toml", "-o", again)

@@ -37,7 +37,7 @@ The weights are those of step {step}.{curve}
 
 ## Recipe
 
-`s2sent train --recipe recipe.toml --output …` repeats it.
+`s2sent train --recipe recipe.toml --output …` repeats it. Here files go by their names alone.
 
 ```toml
 {recipe}```
@@ -51,7 +51,8 @@ _WHAT = {
 
 def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str], step: str, *, has_curve: bool) -> str:
     """Write the card's text; `step` is the one whose weights these are, of how many."""
-    is_local = Path(recipe.backbone).exists()  # a folder's place means nothing to whoever reads the card elsewhere
+    is_local = Path(recipe.backbone).exists()
+    recipe = recipe.unplaced()  # a place on this machine means nothing to whoever reads the card elsewhere
     table = ["| | score |", "|---|---:|", *(f"| {name} | {value} |" for name, value in scores.items())]
     return _CARD.format(
         title=title,
@@ -60,7 +61,7 @@ def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str],
             "A sentence encoder that selects, per feature, what each block of its Transformer knows (S²Sent)",
         ),
         version=s2sent.__version__,
-        backbone=Path(recipe.backbone).name if is_local else recipe.backbone,
+        backbone=recipe.backbone,
         base_model="" if is_local else f"\nbase_model: {recipe.backbone}",
         objective=recipe.objective,
         scores="\n".join(table) if scores else "Not evaluated.",

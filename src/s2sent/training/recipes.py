@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -143,12 +143,18 @@ class Recipe:
 
     def anchored(self) -> Self:
         """Return the recipe with the paths of what is there made absolute: it can be run again from any folder."""
+        return self._with_places(lambda path: str(path.absolute()))
 
-        def anchor(name: str) -> str:
-            return str(Path(name).absolute()) if Path(name).exists() else name
+    def unplaced(self) -> Self:
+        """Return the recipe with the names of what is there instead of its paths: for readers elsewhere."""
+        return self._with_places(lambda path: path.name)
 
-        dev = self.dev if self.dev in DEV_CHOICES else anchor(self.dev)
-        return replace(self, backbone=anchor(self.backbone), corpus=tuple(map(anchor, self.corpus)), dev=dev)
+    def _with_places(self, told: Callable[[Path], str]) -> Self:
+        def tell(name: str) -> str:
+            return told(Path(name)) if Path(name).exists() else name
+
+        dev = self.dev if self.dev in DEV_CHOICES else tell(self.dev)
+        return replace(self, backbone=tell(self.backbone), corpus=tuple(map(tell, self.corpus)), dev=dev)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, without what is not set."""
