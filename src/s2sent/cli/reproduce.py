@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from s2sent.cli.engine import Engine
 from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
 
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from s2sent.experiments.perform import Places
     from s2sent.experiments.plan import Entry, Run, Settings
     from s2sent.experiments.store import Store
-
-
-class Engine(StrEnum):
-    """Where runs are done."""
-
-    LOCAL = "local"
-    RAY = "ray"
 
 
 _SIZE, _PLACES = "Size", "Places"
