@@ -1,6 +1,6 @@
 """Sentences per second of bulk encoding beside its peers, in one interleaved run on real text of mixed length.
 
-python -m benchmarks.encoding [--texts 3000] [--rounds 5] [--lines 100000] [--quick]
+python -m benchmarks.encoding [--texts 3000] [--rounds 5] [--lines 1000000] [--quick]
 
 The text: STS sentences, Wikipedia lines, and paragraphs of 100 to 256 tokens made of consecutive Wikipedia lines, a
 third each, shuffled (`S2SENT_DATA`). The backbone: all-MiniLM-L6-v2, plain (mean pooling) and with a selector over its
@@ -9,23 +9,18 @@ on the plain backbone: sentence-transformers' `encode`, the same on onnxruntime,
 graph of the backbone and their own mean pooling; each at the batch size that is best for it here. Ratios are medians of
 the rounds' ratios, so that whatever else the machine does cancels.
 
-Then `s2sent encode` from file to file, 10,000 lines against `--lines`, of the shorter texts: a line must not cost more
-in a larger file.
+Then what a line costs in a small file and in a large one: see `benchmarks.growth`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +36,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging
 
 import s2sent
-from s2sent.data.senteval import find_folder
-from s2sent.data.sts import read_sts
+from benchmarks.growth import print_growth
+from benchmarks.texts import mixed_texts
 from s2sent.encoding import TextEncoder, TorchEncoder, encode_texts
 from s2sent.evaluation import evaluate
 from s2sent.evaluation.cost import interleaved_seconds, paired_ratios
@@ -91,40 +86,9 @@ def main() -> None:
             ratio = statistics.median(paired_ratios(seconds[HOST], seconds[name]))
             score = float("nan") if options.quick else sts_b(run)
             print(f"| {name} | {len(texts) / mine:,.0f} | {ratio:.2f} | {work / mine / peak:.0%} | {score:.2f} |")
-        if options.lines:
-            small = 1000 if options.quick else 10_000
-            lines = [text for text in texts if len(text) < 150]  # without the paragraphs, to be done before night
-            print_growth(Path(folder) / "selector-int8", lines, small, options.lines, Path(folder))
-
-
-def mixed_texts(model: SentenceTransformer, number: int) -> list[str]:
-    """Return real text of mixed length, the same every time."""
-    folder = os.environ.get("S2SENT_DATA")
-    if not folder:
-        raise SystemExit("Set S2SENT_DATA to the folder with SentEval's data and wiki_200k.txt.")
-    third = number // 3
-    tasks = [read_sts(find_folder(Path(folder)), name) for name in ("STS12", "STS14", "STS-B", "SICK-R")]
-    sentences = sorted({sentence for task in tasks for sentence in task.sentences() if sentence.strip()})
-    wiki = (Path(folder) / "wiki_200k.txt").read_text(encoding="utf-8").splitlines()
-    draw = random.Random(0)
-    chosen = draw.sample(sentences, third) + wiki[:third]
-    chosen += islice(paragraphs(model, wiki[third:], draw), number - len(chosen))
-    draw.shuffle(chosen)
-    return chosen
-
-
-def paragraphs(model: SentenceTransformer, lines: Sequence[str], draw: random.Random) -> Iterator[str]:
-    """Join consecutive lines until they have 100 to 256 tokens."""
-    tokenizer: Any = model.tokenizer
-    joined: list[str] = []
-    tokens, wanted = 2, draw.randint(100, 200)
-    for line in lines:
-        joined.append(line)
-        tokens += len(tokenizer(line, add_special_tokens=False)["input_ids"])
-        if tokens >= wanted:
-            if tokens <= 256:
-                yield " ".join(joined)
-            joined, tokens, wanted = [], 2, draw.randint(100, 200)
+    if options.lines:
+        print()
+        print_growth(texts, 1000 if options.quick else 10_000, options.lines)
 
 
 def our_encoders(plain: SentenceTransformer, folder: Path) -> dict[str, TextEncoder]:
@@ -281,26 +245,6 @@ def cpu() -> str:
     values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines) if value}
     flags = set(values.get("flags", "").split())
     return f"{values.get('model name', 'processor')}: {', '.join(name for name in INSTRUCTIONS if name in flags)}"
-
-
-def print_growth(model: Path, texts: list[str], small: int, large: int, folder: Path) -> None:
-    """Print what a line costs from file to file, and the process's largest size: a small, a large, a small input."""
-    # VmHWM: what getrusage says of a child includes its parent's size at the fork.
-    code = (
-        "import sys, time; from pathlib import Path; from s2sent.encoding import encode_files\n"
-        "start = time.process_time(); print(encode_files(*sys.argv[1:]).seconds, time.process_time() - start)\n"
-        "print(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"
-    )
-    print("\n| lines | s | µs per line | CPU µs per line | peak memory, MB |\n|---:|---:|---:|---:|---:|")
-    for number, lines in enumerate((small, large, small)):
-        source = folder / f"{number}.txt"
-        with source.open("w", encoding="utf-8") as file:
-            file.writelines(f"{text}\n" for text in islice(cycle(texts), lines))
-        command = [sys.executable, "-c", code, str(model), str(source), str(folder / f"{number}.parquet")]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            seconds, cpu_seconds, kilobytes = map(float, child.communicate()[0].split())
-        each, cpu_each = (1e6 * value / lines for value in (seconds, cpu_seconds))
-        print(f"| {lines:,} | {seconds:.1f} | {each:,.0f} | {cpu_each:,.0f} | {kilobytes / 1024:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":
