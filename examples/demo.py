@@ -214,7 +214,7 @@ def story(scored: dict[str, Scored], grid: Grid, verdict: Interval, looked: Insp
     )
     parts = [
         f"<p class='banner'>{escape(said(verdict))} Training brought the last block {gained(BEFORE, BASE)} points and "
-        f"S²Sent, which starts near the average of its blocks, {gained(FRESH, OURS)}.</p>",
+        f"S²Sent {gained(FRESH, OURS)}.</p>",
         "<h2>Before and after</h2>",
         table(grid),
         "<h2>On the way</h2>",

@@ -49,6 +49,31 @@ def test_the_papers_values() -> None:
     assert (original.pooling, original.head, original.batch_size) == ("cls", "mlp", 512)
 
 
+def test_the_default_selection_starts_from_the_last_block_and_presets_are_the_papers() -> None:
+    ours = SelectionConfig(blocks=3, gate="linear", prior="last")
+    assert SimCSE(**NEEDED).selection == PromptCSE(**NEEDED).selection == ours
+    assert SimCSE(**NEEDED).selector_learning_rate is None
+    for name in ("paper", "original"):
+        assert SimCSE.preset(name, **NEEDED).selection == SelectionConfig()
+        assert SimCSE.preset(name, **NEEDED, selection={"blocks": 6}).selection == SelectionConfig(blocks=6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "form"),
+    [
+        ({}, {"blocks": 3, "gate": "linear", "prior": "last"}),
+        ({"blocks": 5}, {"blocks": 5, "gate": "linear", "prior": "last"}),
+        ({"prior": "uniform", "squeeze": "gap"}, {"gate": "linear", "squeeze": "gap"}),
+        # These have a single branch, where nothing competes: the paper's form, changed.
+        ({"fusion": "last", "gate": "none"}, {"fusion": "last", "gate": "none"}),
+        ({"blocks": 1}, {"blocks": 1}),
+        ({"fusion": "average"}, {"fusion": "average"}),
+    ],
+)
+def test_part_of_a_selection_goes_on_top_of_the_default(changes: dict[str, Any], form: dict[str, Any]) -> None:
+    assert SimCSE(**NEEDED, selection=changes).selection == SelectionConfig(**form)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -65,8 +65,13 @@ def train(
     scale: Annotated[str | None, typer.Option(help="mean, orthonormal or sum.", rich_help_panel=_MODEL)] = None,
     fusion: Annotated[str | None, typer.Option(help="stack, average or last.", rich_help_panel=_MODEL)] = None,
     activation: Annotated[str | None, typer.Option(help="relu or tanh.", rich_help_panel=_MODEL)] = None,
-    gate: Annotated[str | None, typer.Option(help="sigmoid, linear, static or none.", rich_help_panel=_MODEL)] = None,
-    prior: Annotated[str | None, typer.Option(help="uniform or last.", rich_help_panel=_MODEL)] = None,
+    gate: Annotated[
+        str | None, typer.Option(help="sigmoid, linear (the default), static or none.", rich_help_panel=_MODEL)
+    ] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(help="Start from uniform shares or from the last block (the default).", rich_help_panel=_MODEL),
+    ] = None,
     pooling: Annotated[str | None, typer.Option(help="mean, cls or mask.", rich_help_panel=_MODEL)] = None,
     head: Annotated[str | None, typer.Option(help="none or mlp (only in training).", rich_help_panel=_MODEL)] = None,
     epochs: Annotated[

@@ -1,6 +1,7 @@
 """Recipes: everything that decides a training run, one dataclass per objective, checked where it is made.
 
-The defaults are the paper's. A recipe is saved beside the model as it was run, and can be run again from there.
+The defaults are the paper's, but for the form of the selection: see `DEFAULT_SELECTION`. A recipe is saved beside the
+model as it was run, and can be run again from there.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -19,6 +20,8 @@ from s2sent.selection import SelectionConfig
 Head = Literal["none", "mlp"]
 Precision = Literal["fp32", "bf16"]
 Family = Literal["bert", "roberta"]
+DEFAULT_SELECTION = SelectionConfig(blocks=3, gate="linear", prior="last")
+"""Begins as the encoder's own last block, and is free to move away. docs/results says why it is not the paper's."""
 DEV_CHOICES = ("auto", "stsb", "heldout", "none")
 """What `Recipe.dev` may be besides a file."""
 
@@ -39,7 +42,8 @@ class Recipe:
         corpus: Files, or dataset ids on the hub. With several, one after the other.
         columns: The columns with the text: none for plain lines, else one for sentences, two for pairs, three for
             triplets.
-        selection: How vectors are selected from the blocks.
+        selection: How vectors are selected from the blocks. Of a mapping, what it leaves out is the default's; where
+            the two do not go together, the paper's.
         pooling: How a sentence's tokens become one vector.
         head: `mlp`: a train-only Linear + tanh before the loss.
         temperature: τ.
@@ -71,7 +75,7 @@ class Recipe:
     backbone: str
     corpus: tuple[str, ...]
     columns: tuple[str, ...] = ()
-    selection: SelectionConfig = field(default_factory=SelectionConfig)
+    selection: SelectionConfig = DEFAULT_SELECTION
     pooling: PoolingMode = "mean"
     head: Head = "none"
     temperature: float = 0.05
@@ -100,7 +104,7 @@ class Recipe:
             object.__setattr__(self, name, tuple(map(str, [value] if isinstance(value, str | Path) else value)))
         selection: Any = self.selection
         if not isinstance(selection, SelectionConfig):
-            object.__setattr__(self, "selection", SelectionConfig.from_dict(selection))
+            object.__setattr__(self, "selection", _over_default(selection))
         self._check_types()
         for name in ("batch_size", "epochs", "max_length", "window", "evaluate_every"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
@@ -189,13 +193,17 @@ class Recipe:
         """Make a recipe from published values; `options` go on top.
 
         Args:
-            name: `paper`: the S²Sent paper's. `original`: what the method's own authors ran.
+            name: `paper`: the S²Sent paper's. `original`: what the method's own authors ran. The selection is the
+                paper's in both.
             family: The kind of backbone: `bert` or `roberta`.
             **options: `backbone`, `corpus`, and whatever is to differ.
         """
         if name not in PRESETS:
             raise ConfigError(f"preset={name!r} is not known. Legal: {', '.join(map(repr, PRESETS))}.")
-        return cls(**{**PRESETS[name].get((cls.objective, family), {}), **options})
+        selection = options.pop("selection", {})
+        if not isinstance(selection, SelectionConfig):
+            selection = SelectionConfig.from_dict(selection)
+        return cls(**{**PRESETS[name].get((cls.objective, family), {}), **options, "selection": selection})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,6 +293,14 @@ PRESETS: dict[str, dict[tuple[str, str], dict[str, Any]]] = {
         ("whitened", "roberta"): {"pooling": "cls", "batch_size": 128, "learning_rate": 1e-5, "groups": 128},
     },
 }
+
+
+def _over_default(changes: Mapping[str, Any]) -> SelectionConfig:
+    """Return the default form with changes; the paper's form with them where they rule the default out."""
+    try:
+        return SelectionConfig.from_dict({**DEFAULT_SELECTION.to_dict(), **changes})
+    except ConfigError:
+        return SelectionConfig.from_dict(changes)
 
 
 def recipe_class(objective: Any) -> type[Recipe]:
