@@ -245,11 +245,12 @@ def curves(folder: Path) -> Figure:
     """The dev scores of both runs over their steps."""
     figure = new_figure(7, 3.2)
     axes = figure.add_subplot()
-    for name, run, colour in ((BASE, "base", "0.5"), (OURS, "s2sent", "#08519c")):
+    # The first is thick: where both are the same, both are seen.
+    for name, run, colour, width in ((BASE, "base", "0.75", 6), (OURS, "s2sent", "#08519c", 1.5)):
         points = [
             (row["step"], row["score"]) for row in read_log(folder / run / "training" / "log.jsonl") if "score" in row
         ]
-        axes.plot(*zip(*points, strict=True), marker="o", label=name, color=colour)
+        axes.plot(*zip(*points, strict=True), marker="o", label=name, color=colour, linewidth=width)
     axes.set_xlabel("step")
     axes.set_ylabel("STS-B dev")
     axes.spines[["top", "right"]].set_visible(False)
