@@ -264,6 +264,11 @@ def test_a_damaged_folder_is_named_by_its_file(made: Made, tmp_path: Path) -> No
         s2sent.load(broken(garbage))
 
 
+def test_waiting_threads_do_not_spin(made: Made) -> None:
+    options = made("bert prompt")[1]._session.get_session_options()
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
 def test_what_a_graph_cannot_do_is_said(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made("bert prompt")[1].folder
     with pytest.raises(ModelError, match="is an exported model"):
