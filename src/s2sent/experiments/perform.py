@@ -35,6 +35,8 @@ LOOKED_AT = 256
 """Sentences of STS-B over which the spread of the weights is taken."""
 TIMED = 32
 """Sentences in the batch that is timed."""
+DIGITS = 4
+"""Of a score in a record: tables show two, but what is tested must not be rounded to the size of small differences."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def _history(output: Path) -> dict[str, Any]:
     rows = read_log(output / "training" / "log.jsonl")
     losses = [row["loss"] for row in rows if "loss" in row]
     return {
-        "dev": [[row["step"], round(row["score"], 2)] for row in rows if "score" in row],
+        "dev": [[row["step"], round(row["score"], DIGITS)] for row in rows if "score" in row],
         "loss": {"first": round(losses[0], 5), "last": round(losses[-1], 5)},
     }
 
@@ -222,7 +224,8 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
         score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, probes)
         for task in tasks
     ]
-    scores = Report(run.name, tuple(results), text=run.evaluation.text).headlines()
+    report = Report(run.name, tuple(results), text=run.evaluation.text)
+    scores = {column: round(report.score(column), DIGITS) for column in report.headlines()}
     added, total = count_parameters(selector_of(model)), count_parameters(model)
     found: dict[str, Any] = {
         "scores": scores,
