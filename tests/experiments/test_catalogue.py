@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.tiny import Bench
 from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.catalogue import read_catalogue
+from s2sent.experiments.plan import expand
 from s2sent.selection import SelectionConfig
 
 NAMES = "main squeeze blocks-frequencies reduction pooling transfer density gradients beyond".split()  # noqa: SIM905
@@ -16,12 +18,21 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("profile", ["paper", "cpu"])
+def experiment(rows: str, objectives: str = '["simcse"]', base: str = "base") -> str:
+    return f'[experiments.bad]\ntitle = "Bad"\nobjectives = {objectives}\nbase = "{base}"\nrows = [{rows}]\n'
+
+
+def profile(seeds: str = "3", recipe: str = "{}") -> str:
+    rest = 'what = "x"\nbackbones = []\ndepth = 6\ndev_every = 1\nevery = {}\nprobes = "fast"\n'
+    return f"[profiles.cpu]\nseeds = {seeds}\nrecipe = {recipe}\n{rest}"
+
+
+@pytest.mark.parametrize("size", ["paper", "cpu"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_of_the_issue_is_there(name: str, profile: str) -> None:
-    experiment = read_catalogue().experiment(name, profile)
-    assert experiment.rows
-    assert experiment.base in [row.name for row in experiment.rows]
+def test_every_experiment_of_the_issue_is_there(name: str, size: str) -> None:
+    found = read_catalogue().experiment(name, size)
+    assert found.rows
+    assert found.base in [row.name for row in found.rows]
 
 
 def test_the_spelled_out_selection_is_the_papers() -> None:
@@ -64,12 +75,45 @@ def test_a_row_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_row_is_said(tmp_path: Path, rows: str, said: str) -> None:
-    path = write(
-        tmp_path / "bad.toml",
-        f'[experiments.bad]\ntitle = "Bad"\nobjectives = ["simcse"]\nbase = "base"\nrows = [{rows}]\n',
-    )
+    path = write(tmp_path / "bad.toml", experiment(rows))
     with pytest.raises(ConfigError, match=said) as raised:
         read_catalogue(path).experiment("bad", "cpu")
+    assert "bad.toml" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [('gate = "lineer"', "gate='lineer'"), ("blocks = 99", "has 6"), ("batch_size = 0", "batch_size")]
+)
+def test_what_is_wrong_with_a_value_says_where(bench: Bench, tmp_path: Path, row: str, said: str) -> None:
+    catalogue = read_catalogue(write(tmp_path / "bad.toml", experiment(f'{{ row = "base", {row} }}')))
+    with pytest.raises(ConfigError, match=r"bad\.toml: bad: the row 'base': ") as raised:
+        expand(catalogue, [catalogue.experiment("bad", "cpu")], bench.settings())
+    assert said in str(raised.value)
+
+
+def test_a_row_may_change_what_all_its_objectives_know(tmp_path: Path) -> None:
+    row = '{ row = "base", denoise = false }'
+    prompt = read_catalogue(write(tmp_path / "a.toml", experiment(row, '["promptcse"]')))
+    assert prompt.experiment("bad", "cpu").rows[0].changes == {"denoise": False}
+    both = read_catalogue(write(tmp_path / "b.toml", experiment(row, '["promptcse", "simcse"]')))
+    with pytest.raises(ConfigError, match="the row 'base' has denoise"):
+        both.experiment("bad", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (experiment("", '"simcse"'), "objectives = 'simcse' must be a list"),
+        (experiment('"base"'), "a row has no name"),
+        ("[profiles.cpu]\nseeds = 3\n", "is missing"),
+        (profile(seeds='"3"'), "seeds = '3' must be a whole number"),
+        (profile(recipe="{ stesp = 3 }"), "recipe has stesp"),
+    ],
+)
+def test_what_has_the_wrong_shape_is_said(tmp_path: Path, text: str, said: str) -> None:
+    catalogue = read_catalogue(write(tmp_path / "bad.toml", text))
+    with pytest.raises(ConfigError, match=said) as raised:
+        catalogue.experiment("bad", "cpu") if "experiments" in text else catalogue.profile("cpu")
     assert "bad.toml" in str(raised.value)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from experiments.tiny import Bench
 from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import BackboneInput, Evaluation, backbone_input, corpus_fingerprint, read_digest
 from s2sent.experiments.plan import Digests, Entry, Run, canonical, expand, scale_blocks, unique
+from s2sent.experiments.recorded import recorded_settings
+from s2sent.experiments.store import Store
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.recipes import SimCSE
 
@@ -105,6 +109,31 @@ def test_keys_stay_what_they_are() -> None:
     digests = Digests("c" * 16, {"dev": "d" * 16, "tasks": {"STS-B": "e" * 16}})
     run = Run("train", BackboneInput("anywhere", "x", "b" * 16, 6), recipe, Evaluation(("STS-B",)), digests)
     assert run.key == "62bc1eed17d885619306"
+
+
+def test_committed_records_are_found() -> None:
+    """Every record in docs/results has the key of its description, and is in one of the tables there."""
+    folder = Path(__file__).parents[2] / "docs" / "results"
+    records = Store(folder / "runs").records()
+    for record in records:
+        text = json.dumps(record["description"], sort_keys=True, ensure_ascii=False)
+        assert record["key"] == hashlib.sha256(text.encode()).hexdigest()[:20]
+    catalogue = read_catalogue(folder / "longer.toml")
+    names = ("main", "squeeze", "pooling", "blocks-frequencies", "beyond", "longer")
+    chosen = [catalogue.experiment(name, "cpu") for name in names]
+    settings = recorded_settings(catalogue.profile("cpu"), Store(folder / "runs"), seeds=3)
+    planned = {run.key for run in unique(expand(catalogue, chosen, settings))}
+    assert records
+    assert {record["key"] for record in records} <= planned
+
+
+def test_gradients_depend_on_nothing_that_only_training_has(bench: Bench) -> None:
+    def keys(**recipe: object) -> list[str]:
+        return [run.key for run in unique(bench.entries("gradients", **recipe))]
+
+    assert keys(steps=60, learning_rate=1e-3, evaluate_every=9) == keys()
+    assert not set(keys(temperature=0.1)) & set(keys())
+    assert not set(keys(max_length=16)) & set(keys())
 
 
 @pytest.mark.parametrize(

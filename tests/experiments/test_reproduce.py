@@ -20,14 +20,15 @@ from typer.testing import CliRunner
 from conftest import make_backbone
 from experiments.tiny import Bench
 from s2sent.cli import app
-from s2sent.cli.reproduce import _chosen
+from s2sent.cli.reproduce import _chosen, _command
 from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder
 from s2sent.data.sts import read_sts
 from s2sent.errors import S2SentError
 from s2sent.experiments import perform as performing
 from s2sent.experiments.catalogue import read_catalogue
+from s2sent.experiments.inputs import BackboneInput
 from s2sent.experiments.perform import perform
-from s2sent.experiments.plan import Run, expand, unique
+from s2sent.experiments.plan import Run, Settings, expand, unique
 from s2sent.training.precision import bf16_problem
 from training.runs import ended, start
 
@@ -72,7 +73,7 @@ def test_a_trained_record_has_what_tables_and_figures_need(done: Path, bench: Be
         assert weights["min"] <= min(weights["shares"]) <= max(weights["shares"]) <= weights["max"]  # type: ignore[index]
         if record["description"]["selection"]["fusion"] == "stack":  # type: ignore[index]
             assert sum(weights["shares"]) == pytest.approx(1, abs=1e-3)  # type: ignore[index]
-    assert not list((bench.root / "work").glob("*"))  # nothing of the training is left behind
+    assert not list((bench.root / "work").glob("*/*"))  # nothing of the training is left behind
 
 
 def test_linear_fusion_sends_every_block_the_same_gradient(done: Path) -> None:
@@ -98,7 +99,9 @@ def test_the_report_is_one_file_that_needs_nothing_else(done: Path, bench: Bench
     files = {path.relative_to(done / "report").as_posix() for path in (done / "report").rglob("*") if path.is_file()}
     assert {"figures/gradients.png", "figures/gradients.svg", "tables/all.csv"} <= files
     assert {f"tables/pooling-tiny-bert-simcse.{kind}" for kind in ("md", "tex", "csv")} <= files
-    assert "rofile cpu" in (done / "report" / "tables" / "pooling-tiny-bert-simcse.md").read_text()
+    for path in (done / "report" / "tables").iterdir():
+        assert "rofile" in path.read_text(), path
+        assert "cpu" in path.read_text(), path
 
 
 def test_given_again_it_does_nothing(done: Path, bench: Bench) -> None:
@@ -118,6 +121,22 @@ def test_the_report_needs_the_records_alone(done: Path, tmp_path: Path) -> None:
     for name in ("pooling-tiny-bert-simcse.csv", "gradients-tiny-bert-simcse.md"):
         again, first = (folder / "tables" / name for folder in (tmp_path / "again", done / "report"))
         assert again.read_text() == first.read_text()
+
+
+def test_the_report_removes_what_the_one_before_it_had_and_nothing_else(done: Path, tmp_path: Path) -> None:
+    def report(*names: str) -> None:
+        arguments = ["reproduce", *names, "--report-only", "--store", str(done / "runs"), "--report", str(tmp_path)]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+
+    (tmp_path / "tables").mkdir()
+    mine = tmp_path / "tables" / "mine.csv"
+    mine.write_text("1,2\n")
+    report("pooling", "gradients")
+    assert list((tmp_path / "figures").glob("gradients.*"))
+    report("pooling")
+    assert not list(tmp_path.rglob("gradients*"))
+    assert list((tmp_path / "tables").glob("pooling*"))
+    assert mine.read_text() == "1,2\n"
 
 
 def test_a_partial_store_gives_a_partial_report(done: Path, tmp_path: Path) -> None:
@@ -148,6 +167,19 @@ def test_a_store_that_has_just_begun_gives_a_report_of_everything(done: Path, tm
     assert not list((tmp_path / "report" / "tables").glob("gradients*"))
 
 
+def test_records_of_training_decide_what_a_report_is_of(bench: Bench, tmp_path: Path) -> None:
+    """Many gradients, whose recipes say less, beside few trained runs that are not the profile's."""
+    arguments = bench.arguments("pooling", "gradients", store=tmp_path / "runs")
+    arguments[arguments.index("--seeds") + 1] = "1"
+    assert CliRunner().invoke(app, ["reproduce", *arguments]).exit_code == 0
+    more = bench.arguments("gradients", store=tmp_path / "runs")
+    more[more.index("--seeds") + 1] = "3"
+    assert CliRunner().invoke(app, ["reproduce", *more]).exit_code == 0
+    again = ["reproduce", "pooling", "--report-only", "--store", str(tmp_path / "runs"), "--seeds", "1"]
+    assert CliRunner().invoke(app, again).exit_code == 0
+    assert "4 of 4 runs are finished" in (tmp_path / "report" / "index.html").read_text()
+
+
 def test_a_report_of_records_heeds_the_sizes_that_were_asked_for(done: Path, tmp_path: Path) -> None:
     arguments = ["reproduce", "pooling", "--report-only", "--store", str(done / "runs"), "--steps", "99"]
     assert CliRunner().invoke(app, [*arguments, "--report", str(tmp_path)]).exit_code == 0
@@ -176,6 +208,13 @@ def test_the_report_has_the_command_that_made_it(bench: Bench, tmp_path: Path, r
     assert "4 of 4 runs are finished" in page
     for words in ("--profile paper", "--corpus lines.txt", "--seeds 1", "--steps 2", "--batch-size 4"):
         assert words in page
+    changed = "Changed: backbone tiny-bert, "  # so that nobody takes it for the paper's
+    for path in ("index.html", "tables/pooling-tiny-bert-simcse.md", "tables/pooling-tiny-bert-simcse.tex"):
+        text = (tmp_path / "report" / path).read_text()
+        assert changed in text
+        assert "steps 2" in text
+        assert "seeds 1" in text
+    assert "profile paper, changed" in (tmp_path / "report" / "tables" / "pooling-tiny-bert-simcse.csv").read_text()
 
 
 def test_all_without_what_the_package_has_no_data_for(bench: Bench) -> None:
@@ -195,6 +234,37 @@ def test_what_it_takes_is_listed_without_any_text(bench: Bench, tmp_path: Path) 
     assert "0 done" in listed.output
 
 
+def test_a_store_says_by_itself_what_of_it_is_done(done: Path) -> None:
+    listed = CliRunner().invoke(app, ["reproduce", "pooling", "--list", "--store", str(done / "runs")])
+    assert listed.exit_code == 0, listed.output
+    assert "4 done, 0 missing" in listed.output
+
+
+@pytest.mark.parametrize(
+    ("backbones", "corpus", "data", "expected"),
+    [
+        (("org/model",), ("org/lines",), "hub", "--backbone org/model --corpus org/lines --seeds 3 --data hub"),
+        (("/some/place",), ("/a b/my text.txt",), None, "--backbone place --corpus 'my text.txt' --seeds 3"),
+        (("/x/all-MiniLM-L6-v2",), ("/cache/stsb-train.txt",), "pypi", "--backbone embedded --seeds 3 --data pypi"),
+    ],
+)
+def test_the_command_is_one_that_works_elsewhere(
+    backbones: tuple[str, ...], corpus: tuple[str, ...], data: str | None, expected: str
+) -> None:
+    inputs = tuple(BackboneInput(path, Path(path).name, "f", 6) for path in backbones)
+    settings = Settings(read_catalogue().profile("cpu"), inputs, corpus, 3, {})
+    assert _command(["main"], settings, data, None) == f"s2sent reproduce main --profile cpu {expected}"
+
+
+def test_numbers_of_blocks_on_a_shallow_backbone_are_explained(bench: Bench, tmp_path: Path) -> None:
+    shallow = make_backbone(tmp_path / "shallow", "bert", num_hidden_layers=4)
+    arguments = bench.arguments("gradients", store=tmp_path / "runs")
+    arguments[arguments.index("--backbone") + 1] = str(shallow)
+    assert CliRunner().invoke(app, ["reproduce", *arguments]).exit_code == 0
+    said = "The backbone has 4 blocks: of last blocks 1 stands for 1, 6 stands for 4."
+    assert said in (tmp_path / "report" / "index.html").read_text()
+
+
 def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) -> None:
     for arguments, said in (
         (["mian"], "no experiment 'mian'"),
@@ -203,6 +273,7 @@ def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) ->
         (["pooling", "--profile", "gpu"], "no profile 'gpu'"),
         (["pooling", "--backbone", str(bench.backbone)], "no text to train on"),
         (["pooling", "--report-only", "--store", str(tmp_path / "none")], "no store"),
+        (["pooling", "--report-only", "--store", str(tmp_path), "--corpus", "x.txt"], "leave --corpus out"),
     ):
         result = CliRunner().invoke(app, ["reproduce", *arguments])
         assert isinstance(result.exception, S2SentError), arguments

@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,29 @@ def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(
     assert store.failure(bad) is None
 
 
+def test_what_failed_in_one_process_is_not_tried_by_another(
+    runs: list[Run], bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal"
+
+    def perform(run: Run, places: object, listener: Listener) -> dict[str, Any]:
+        quick(journal)(run, places, listener)
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(runner, "perform", perform)
+    monkeypatch.setattr(runner, "WAIT", 0.01)
+
+    def work() -> None:
+        assert len(run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu").failed) == len(runs)
+
+    pids = [start(work) for _ in range(2)]
+    assert [ended(pid) for pid in pids] == [0, 0]
+    once = len(journal.read_text().split())
+    assert once <= len(runs) + 1  # one that began before the other process had looked around
+    work()
+    assert len(journal.read_text().split()) == once + len(runs)  # the same command tries them again
+
+
 def test_when_the_time_is_up_no_run_is_begun(
     runs: list[Run], bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +169,12 @@ def test_the_time_left_comes_from_the_finished_runs(runs: list[Run], tmp_path: P
     for run, seconds in zip(train[:2], (100.0, 200.0), strict=True):
         store.put(run.key, {"seconds": {"total": seconds}})
     assert progress_of(train, store).seconds_left == 150 * (len(train) - 2)
+    longer = replace(train[-1], recipe=replace(train[-1].recipe, steps=120))
+    store.put(longer.key, {"seconds": {"total": 900.0}})  # says nothing about the short ones, but all of the long
+    assert progress_of([*train, longer], store).seconds_left == 150 * (len(train) - 2)
+    another = replace(longer, recipe=replace(longer.recipe, seed=7))
+    assert progress_of([*train, longer, another], store).seconds_left == 150 * (len(train) - 2) + 900
+    assert progress_of([*train[:2], replace(train[0], kind="cost")], store).seconds_left == 0
 
 
 def test_watchers_hear_of_every_run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from s2sent.evaluation.report import Format
 from s2sent.evaluation.result import TaskResult
 from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.measures import BIN, histogram, spread
+from s2sent.experiments.pictures import _bars, _ridge
 from s2sent.experiments.plan import Entry
 from s2sent.experiments.published import paper_grid
 from s2sent.experiments.store import Store
@@ -67,6 +70,57 @@ def test_missing_seeds_are_paired_by_seed_and_said(bench: Bench, tmp_path: Path)
     assert "| CLS · S²Sent | … |" in text
     assert "4 runs are missing." in text
     assert scores_csv([results]).count("\n") == 1 + 8 * (2 + 5)
+
+
+def test_rows_compare_at_sight_only_with_the_same_seeds(bench: Bench, tmp_path: Path) -> None:
+    """A row whose one seed was a lucky one is not the best, and its name says so; two seeds are no test."""
+    store, entries = Store(tmp_path), bench.entries("pooling", seeds=3)
+    fill(entries, store, leave_out=(("Avg · S²Sent", 0), ("Avg · S²Sent", 1), ("CLS · S²Sent", 0)))
+    (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
+    found = cells(results, ["STS-B"])
+    assert [row for row in SCORES if row in found and found[row]["STS-B"].best] == ["Avg · base"]
+    assert found["CLS · S²Sent"]["STS-B"].p is None
+    text = str(score_grid(results).render(Format.MARKDOWN))
+    assert "| Avg · S²Sent (1 of 3 seeds) | 53.90 |" in text
+    figure = _bars([replace(results, experiment=replace(results.experiment, figure="bars"))])
+    assert figure is not None
+    (axes,) = figure.axes
+    by_row = dict(zip([label.get_text() for label in axes.get_yticklabels()], axes.patches, strict=True))
+    assert by_row["Avg · S²Sent"].get_width() == pytest.approx(53.9 - 52)  # to the base of the same seed
+
+
+def test_figures_need_the_base(bench: Bench, tmp_path: Path) -> None:
+    store, entries = Store(tmp_path), bench.entries("pooling", seeds=1)
+    fill(entries, store, leave_out=(("Avg · base", 0),))
+    (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
+    assert _bars([results]) is None
+
+
+def test_latex_is_latex(bench: Bench, tmp_path: Path) -> None:
+    """Nothing that starts a comment, and nothing that pdflatex does not know."""
+    store, entries = Store(tmp_path), bench.entries("main", seeds=3)
+    cost = {"added": 5, "parameters": 1000, "latency": 1.94, "latency_quartiles": [-0.5, 2.25]}
+    weights = {"shares": [1.0], "blocks": 0.1, "features": 0.1, "sentences": 0.1, "min": 0.1, "max": 0.6}
+    for entry in entries:
+        score = 50 + entry.seed + (3 + entry.seed / 100 if "2D" in entry.row else 0)
+        found = {"cost": cost} if entry.run.kind == "cost" else {"scores": {"STS-B": score}, "weights": weights}
+        store.put(entry.run.key, {"profile": "cpu", **found})
+    results = collect(entries, [read_catalogue().experiment("main", "cpu")], store)[0]
+    lines = str(score_grid(results).render(Format.LATEX)).split(r"\end{tabular}")[0].splitlines()
+    assert all(line.isascii() for line in lines)
+    assert not any(re.search(r"(?<!\\)%", line) for line in lines)
+    (row,) = [line for line in lines if line.startswith("Last3 $\\cdot$ Stack")]
+    assert row.count(" & ") == lines[2].count(" & ") == 7
+    assert r"\underline{\textbf{54.01$_{\pm 1.01}$ *}}" in row
+    assert r"0.50 \% & +1.9 \% (-0.5 to +2.2)" in row
+    assert row.endswith(r"\\")
+
+
+def test_a_narrow_density_is_drawn() -> None:
+    """All cosines in three bins, fewer than the smoothing is wide."""
+    x, curve = _ridge([{"density": {"low": 0.925, "counts": [[1, 2, 3]]}}], 0, 0.925)
+    assert x.shape == curve.shape
+    assert curve.sum() == pytest.approx(6, rel=0.2)
 
 
 def test_a_single_seed_has_no_test(bench: Bench, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,11 +105,16 @@ def reproduce(
     if report_only and not store.is_dir():
         raise ConfigError(f"There is no store {store} to report on.")
     kept = Store(store)
+    inputs = {"--backbone": backbone, "--corpus": corpus, "--data": data}
     changes = {"steps": steps, "batch_size": batch_size, "precision": precision}
     changes = {name: value for name, value in changes.items() if value is not None}
+    if report_only and (given := [name for name, value in inputs.items() if value]):
+        raise ConfigError(f"--report-only takes what was run from the records: leave {' and '.join(given)} out.")
+    # What to list where nothing says what is run: what the store has begun.
+    begun = show and not any(inputs.values()) and any(record["profile"] == profile for record in kept.records())
     settings: Settings = (
         recorded_settings(size, kept, seeds, changes)
-        if report_only
+        if report_only or begun
         else _settings(size, backbone, corpus, data, seeds, changes, only_to_show=show)
     )
     entries = expand(described, chosen, settings)
@@ -123,7 +129,7 @@ def reproduce(
         _check_precision(settings, device)
         failed = _run(runs, kept, _places(store, work, models, device), engine, profile, seconds)
     command = _command(names, settings, data, catalogue)
-    _report(entries, chosen, kept, size, command, report or store.parent / "report")
+    _report(entries, chosen, kept, settings, command, report or store.parent / "report")
     if failed:
         raise typer.Exit(1)
 
@@ -179,9 +185,9 @@ def _places(store: Path, work: Path | None, models: Path | None, device: str | N
     from s2sent.data.cache import cache_folder
     from s2sent.experiments.perform import Places
 
-    # Two stores on one machine must not meet in one another's unfinished runs.
+    # Two stores must not meet in one another's unfinished runs.
     own = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:8]
-    return Places((work or cache_folder() / "reproduce" / own).absolute(), models and models.absolute(), device)
+    return Places((work or cache_folder() / "reproduce").absolute() / own, models and models.absolute(), device)
 
 
 def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile: str, budget: float | None) -> bool:
@@ -205,16 +211,18 @@ def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile:
 
 
 def _report(
-    entries: list[Entry], experiments: list[Experiment], store: Store, profile: Profile, command: str, folder: Path
+    entries: list[Entry], experiments: list[Experiment], store: Store, settings: Settings, command: str, folder: Path
 ) -> None:
     from s2sent.experiments.plan import unique
     from s2sent.experiments.recorded import failures
-    from s2sent.experiments.report import About, write_report
+    from s2sent.experiments.report import About, changes_of, write_report
     from s2sent.experiments.tables import collect
 
     keys = [run.key for run in unique(entries)]
     done = sum(store.has(key) for key in keys)
-    about = About(profile, command, total=len(keys), done=done, failed=failures(store, keys))
+    about = About(
+        settings.profile, changes_of(settings), command, total=len(keys), done=done, failed=failures(store, keys)
+    )
     page = write_report(collect(entries, experiments, store), about, folder)
     console.print(f"Report → {escape(str(page))}", soft_wrap=True)
 
@@ -240,16 +248,24 @@ def _anchored(place: Any) -> Any:
 
 def _command(names: list[str], settings: Settings, data: str | None, catalogue: Path | None) -> str:
     """The command, with names instead of this machine's places."""
+    from s2sent.experiments.inputs import EMBEDDED, STSB_LINES, is_wheel
     from s2sent.experiments.plan import SIZES
 
     profile = settings.profile
-    words = ["s2sent reproduce", *names, "--profile", profile.name]
-    words += [word for backbone in settings.backbones for word in ("--backbone", backbone.name)]
-    words += [word for source in settings.corpus for word in ("--corpus", Path(source).name)]
+    words = ["s2sent", "reproduce", *names, "--profile", profile.name]
+    for backbone in settings.backbones:
+        words += ["--backbone", "embedded" if backbone.name == EMBEDDED else _named(backbone.path)]
+    if not (is_wheel(data) and settings.corpus[0].endswith(STSB_LINES)):  # else it comes with the data
+        words += [word for source in settings.corpus for word in ("--corpus", _named(source))]
     words += ["--seeds", str(settings.seeds)]
     for name in SIZES:
         if name in settings.recipe and settings.recipe[name] != profile.recipe.get(name):
             words += [f"--{name.replace('_', '-')}", str(settings.recipe[name])]
     words += ["--catalogue", catalogue.name] if catalogue else []
-    words += ["--data", data if data in ("hub", "pypi") else Path(data).name] if data else []
-    return " ".join(words)
+    words += ["--data", _named(str(_anchored(data)))] if data else []
+    return shlex.join(words)
+
+
+def _named(place: str) -> str:
+    """A name on the hub as it is, of a place its name."""
+    return Path(place).name if Path(place).is_absolute() else place

@@ -49,7 +49,7 @@ class Cell:
     p_holm: float | None = None
     """``p`` corrected for all comparisons of the table."""
     significant: bool = False
-    """Better than the baseline at the level of the table, after the correction."""
+    """Better than the baseline as the table marks it: `compare` after the correction, the paper's reruns before it."""
 
 
 @dataclass(frozen=True)

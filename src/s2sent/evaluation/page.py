@@ -61,7 +61,7 @@ h1 { font-size: 1.7rem; line-height: 1.2 } h2 { margin: 2.5rem 0 0; font-size: 1
 h3 { margin: 1.4rem 0 .4rem; font-size: 1.05rem } h4 { margin: 0 0 .4rem; font-size: .9rem }
 .where, .below, dl { color: var(--soft); font-size: .87rem } .where { margin: .2rem 0 }
 .banner { padding: .7rem 1rem; border-left: 5px solid #c2410c; background: var(--paper) }
-.banner.paper { border-color: #15803d } .badge { border: 1px solid var(--line); border-radius: 9px; padding: 0 .5em;
+.badge { border: 1px solid var(--line); border-radius: 9px; padding: 0 .5em;
   white-space: nowrap }
 .wide { overflow-x: auto }
 table { border-collapse: separate; border-spacing: 0; font-size: .85rem; font-variant-numeric: tabular-nums }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -73,7 +74,7 @@ class Grid:
 
     def _latex(self) -> str:
         def marked(entry: Entry) -> str:
-            text = entry.text.replace(" ± ", "$_{\\pm ") + "}$" if " ± " in entry.text else entry.text
+            text = re.sub(r" ± (\S+)", r"$_{\\pm \1}$", entry.text.translate(_IN_LATEX))
             text = f"\\textbf{{{text}}}" if entry.best else text
             return f"\\underline{{{text}}}" if entry.significant else text
 
@@ -134,6 +135,8 @@ LONGEST_NAME = 40
 _IN_LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+    | {"Δ": r"$\Delta$", "σ": r"$\sigma$", "τ": r"$\tau$", "²": r"$^2$", "·": r"$\cdot$", "×": r"$\times$"}
+    | {"–": "--", "…": r"\dots{}", "−": "$-$"}
 )
 
 Intervals = dict[str, tuple[float, float]]
@@ -203,15 +206,16 @@ def blocks_csv(model: str, blocks: Blocks, aggregation: Aggregation) -> str:
     return _csv(["model", "block", "task", "score", "aggregation", "text"], rows)
 
 
-def comparison_csv(comparison: Comparison) -> str:
-    """One line for each method and task, with everything that was tested."""
+def comparison_csv(comparison: Comparison, said: Mapping[str, str] | None = None) -> str:
+    """One line for each method and task, with everything that was tested; `said` stands in front of every line."""
+    said = said or {}
     fields = ["mean", "std", "runs", "low", "high", "difference", "p", "wilcoxon", "p_holm", "best", "significant"]
     rows = [
-        [name, column, *(getattr(cell, field) for field in fields)]
+        [*said.values(), name, column, *(getattr(cell, field) for field in fields)]
         for name, cells in comparison.rows.items()
         for column, cell in cells.items()
     ]
-    return _csv(["method", "task", *fields], rows)
+    return _csv([*said, "method", "task", *fields], rows)
 
 
 def to_json(value: object) -> str:

@@ -11,12 +11,14 @@ from typing import Any
 
 from s2sent.errors import ConfigError
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import RECIPES, Recipe, read_toml
+from s2sent.training.recipes import RECIPES, Recipe, read_toml, recipe_class
 
 OWN = Path(__file__).with_name("catalogue.toml")
 KINDS = ("train", "gradients")
 FIGURES = ("", "bars", "boxes", "line", "densities", "gradients")
 SELECTION_FIELDS = tuple(field.name for field in fields(SelectionConfig))
+NOT_A_ROWS = {"selection", "seed", "dev", "backbone", "corpus"}
+"""What a row cannot change of a recipe: it has selection's fields, and the same inputs and seeds as the others."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,12 @@ class Catalogue:
         """The profile of this name."""
         if name not in self.profiles:
             raise ConfigError(f"There is no profile {name!r}. There are: {', '.join(self.profiles)}.")
-        values = _made(Profile, {"name": name, **self.profiles[name]}, f"{self.source}: profile {name}")
+        where = f"{self.source}: profile {name}"
+        values = _made(Profile, {"name": name, **self.profiles[name]}, where)
+        _check_kinds(values, {"seeds": int, "depth": int, "dev_every": int, "recipe": dict, "every": dict}, where)
+        legal = sorted(field.name for field in fields(Recipe))
+        if unknown := sorted(set(values["recipe"]) - set(legal)):
+            raise ConfigError(f"{where}: recipe has {', '.join(unknown)}. Legal: {', '.join(legal)}.")
         return Profile(**{**values, "backbones": tuple(values["backbones"])})
 
     def experiment(self, name: str, profile: str) -> Experiment:
@@ -110,7 +117,8 @@ class Catalogue:
         given = {key: value for key, value in self.experiments[name].items() if key not in self.profiles}
         values = {"name": name, **defaults, **given, **self.experiments[name].get(profile, {})}
         values = _made(Experiment, values, where)
-        rows = [_row(dict(row), where) for row in values["rows"]]
+        _check_kinds(values, {"rows": list, "objectives": list, "grid": dict, "cost": bool}, where)
+        rows = [_row(row, where) for row in values["rows"]]
         rows += [_grid_row(changes) for changes in _grid(values["grid"], where)]
         values |= {
             "rows": tuple(rows),
@@ -146,10 +154,17 @@ def _made(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
     return values
 
 
-def _row(values: dict[str, Any], where: str) -> Row:
-    if "row" not in values:
-        raise ConfigError(f'{where}: a row has no name. Give it one: row = "…".')
-    return Row(str(values.pop("row")), values)
+def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
+    names = {int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
+    for name, kind in kinds.items():
+        if not isinstance(values[name], kind):
+            raise ConfigError(f"{where}: {name} = {values[name]!r} must be {names[kind]}.")
+
+
+def _row(values: Any, where: str) -> Row:
+    if not isinstance(values, dict) or "row" not in values:
+        raise ConfigError(f'{where}: a row has no name. Give it one: {{ row = "…", … }}.')
+    return Row(str(values["row"]), {name: value for name, value in values.items() if name != "row"})
 
 
 def _grid(grid: Mapping[str, Any], where: str) -> list[dict[str, int]]:
@@ -181,13 +196,8 @@ def _check(found: Experiment, where: str) -> None:
         raise ConfigError(f"{where}: two rows are called {twice[0]!r}.")
     if found.base not in names:
         raise ConfigError(f"{where}: base = {found.base!r} is none of its rows: {', '.join(names)}.")
-    changeable = {*SELECTION_FIELDS, *(field.name for field in fields(Recipe))} - {
-        "selection",
-        "seed",
-        "dev",
-        "backbone",
-        "corpus",
-    }
+    of_recipes = [{field.name for field in fields(recipe_class(objective))} for objective in found.objectives]
+    changeable = {*SELECTION_FIELDS, *set.intersection(*of_recipes)} - NOT_A_ROWS
     for row in found.rows:
         if unknown := sorted(set(row.changes) - changeable):
             raise ConfigError(

@@ -20,6 +20,10 @@ from s2sent.disk import whole_file
 from s2sent.errors import ConfigError, DataError, ModelError
 
 DEV = "STS-B-dev"
+EMBEDDED = "all-MiniLM-L6-v2"
+"""The name of the backbone that comes with the demo extra."""
+STSB_LINES = "stsb-train.txt"
+"""The name of the text that comes with STS-B's package."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def backbone_input(given: str) -> BackboneInput:
         depth = int(AutoConfig.from_pretrained(inner).num_hidden_layers)
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{inner / 'config.json'} does not say how many blocks the model has ({error}).") from error
-    name = "all-MiniLM-L6-v2" if given == "embedded" or _is_embedded(folder) else Path(given).name
+    name = EMBEDDED if given == "embedded" or _is_embedded(folder) else Path(given).name
     path = str(folder.absolute() if given == "embedded" or Path(given).is_dir() else given)
     return BackboneInput(path, name, fingerprint_folder(folder)[:16], depth)
 
@@ -121,7 +125,7 @@ def default_corpus(data: str | None, folder: Path) -> str:
         raise ConfigError("There is no text to train on. Give --corpus FILE (a sentence a line), or a dataset's id.")
     task = Source(data, Text.RAW).read("STS-B-train")
     sentences = sorted(set(task.sentences()))
-    path = folder / "stsb-train.txt"
+    path = folder / STSB_LINES
     folder.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(("\n".join(sentences) + "\n").encode())

@@ -8,26 +8,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from s2sent.errors import ConfigError, S2SentError
-from s2sent.experiments.perform import Places
+from s2sent.experiments.perform import Places, failed
 from s2sent.experiments.plan import Run
 from s2sent.experiments.runner import WAIT, Outcome, Watcher, do
-from s2sent.experiments.store import Store
+from s2sent.experiments.store import Record, Store
 from s2sent.training.log import Listener
 
 RETRIES = 3
 """How often a run is begun again when its worker or node dies. A run that fails by itself is recorded, not retried."""
 
 
-def task(run: Run, folder: str, places: Places, profile: str) -> str:
-    """Do one run on a worker: `done`, `claimed` by somebody else, or its error."""
+def task(run: Run, folder: str, places: Places, profile: str) -> tuple[str, Record]:
+    """Do one run on a worker: `done` with its record, `claimed` by somebody else, or its error."""
     store = Store(folder)
     with store.claim(run.key) as ours:
         if not ours:
-            return "claimed"
+            return "claimed", {}
         outcome = Outcome()
         if not store.has(run.key):
             do(run, store, places, profile, outcome, Listener(), Watcher(), 0)
-        return outcome.failed.get(run.key, "done")
+        return outcome.failed.get(run.key, "done"), store.get(run.key) or {}
 
 
 def run_all_on_ray(
@@ -38,9 +38,10 @@ def run_all_on_ray(
     profile: str,
     budget: float | None = None,
     watcher: Watcher | None = None,
-    resources: dict[str, float] | None = None,
 ) -> Outcome:
     """Do what is missing of `runs` on Ray: the cluster RAY_ADDRESS names, or one made on this machine.
+
+    A run takes a CPU, or a GPU where the cluster has any.
 
     Args:
         runs: The runs, in the order they are begun.
@@ -49,7 +50,6 @@ def run_all_on_ray(
         profile: Named in the records.
         budget: Seconds after which no run is begun.
         watcher: Hears how it goes.
-        resources: What a run takes: `num_cpus`, `num_gpus`. By default a CPU, or a GPU where the cluster has any.
     """
     try:
         import ray
@@ -61,12 +61,10 @@ def run_all_on_ray(
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     try:
         there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        needs = resources or ({"num_gpus": 1} if there.get("GPU") else {"num_cpus": 1})
-        kind = "num_gpus" if "num_gpus" in needs else "num_cpus"
-        room = int(there[kind.removeprefix("num_").removesuffix("s").upper()] / needs[kind])
+        kind = "GPU" if there.get("GPU") else "CPU"
         decorator: Any = ray.remote  # its overloads know no options from a dictionary
-        remote = decorator(max_retries=RETRIES, **needs)(task)
-        return _submit(ray, remote, runs, store, places, profile, budget, watcher, max(1, room))
+        remote = decorator(max_retries=RETRIES, **{f"num_{kind.lower()}s": 1})(task)
+        return _submit(ray, remote, runs, store, places, profile, budget, watcher, max(1, int(there[kind])))
     finally:
         if owned:
             ray.shutdown()
@@ -99,14 +97,14 @@ def _submit(
             continue
         finished, _ = ray.wait(list(under_way), num_returns=1)
         for reference in finished:
-            run = under_way.pop(reference)
+            run, record = under_way.pop(reference), {}
             try:
-                answer = ray.get(reference)
+                answer, record = ray.get(reference)
             except ray.exceptions.RayTaskError as error:  # not the run, whose errors are recorded: what is around it
                 if isinstance(error.cause, S2SentError):  # such as a full disk, which the others will meet, too
                     raise error.cause from error
                 answer = f"{type(error.cause).__name__}: {error.cause}"
-                store.put_failure(run.key, {"profile": profile, "run": run.name, "error": answer})
+                store.put_failure(run.key, {"profile": profile, **failed(run, places, error.cause)})
             except ray.exceptions.RayError as error:  # its worker died more often than it is retried
                 answer = f"{type(error).__name__}: the worker died {RETRIES + 1} times"
                 store.put_failure(run.key, {"profile": profile, "run": run.name, "error": answer})
@@ -117,7 +115,7 @@ def _submit(
             elif answer == "done":
                 outcome.done += 1
                 left = sum(not store.has(other.key) for other in runs)
-                watcher.done(run, store.get(run.key) or {}, left)
+                watcher.done(run, record, left)  # the worker's: a shared disk may not show it here yet
             else:
                 outcome.failed[run.key] = answer
                 watcher.failed(run, answer)

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import s2sent
+from s2sent.data.corpus import Corpus, is_file_name
 from s2sent.data.sts import Pairs, STSTask
-from s2sent.errors import ConfigError
+from s2sent.disk import whole_file
+from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
 from s2sent.experiments.store import locked
@@ -68,20 +70,21 @@ def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[
         "run": run.name,
         "description": run.description,
         "backbone": {"name": run.backbone.name, "depth": run.backbone.depth},
-        "corpus": [Path(source).name for source in run.recipe.corpus],
+        "corpus": [Path(source).name if is_file_name(source) else source for source in run.recipe.corpus],
         **found,
         **circumstances(),
     }
 
 
-def failed(run: Run, error: Exception) -> dict[str, Any]:
+def failed(run: Run, places: Places, error: BaseException) -> dict[str, Any]:
     """The record of a run that failed: the error and where it was raised, without places of this machine."""
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     trace = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
     message = str(error)
-    for place in sorted({run.backbone.path, *run.recipe.corpus, str(Path.home()), str(Path.cwd())}, key=len)[::-1]:
+    inputs = {run.backbone.path, *run.recipe.corpus, run.evaluation.data, places.work, places.models, Path.cwd()}
+    for place in sorted({str(place) for place in inputs if place}, key=len, reverse=True):
         message = message.replace(place, Path(place).name if len(place) > 1 else place)
-    found = {"error": f"{type(error).__name__}: {message}", "trace": trace}
+    found = {"error": f"{type(error).__name__}: {message.replace(str(Path.home()), '~')}", "trace": trace}
     return {
         "run": run.name,
         "description": run.description,
@@ -147,8 +150,7 @@ def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
             model, seconds = _trained(run, output, work, places.device, listener)
     listener.note("scoring")
     start = time.perf_counter()
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
-        found = _scored(run, model, tasks)
+    found = _scored(run, model, tasks)
     found["seconds"] = {"training": seconds, "evaluation": round(time.perf_counter() - start, 1)}
     history = _history(output)
     found["scores"][DEV] = max(score for step, score in history["dev"] if step)
@@ -174,7 +176,8 @@ def _trained(
     start = time.perf_counter()
     model = train(recipe, output, device=device, listener=listener).model
     seconds = round(time.perf_counter() - start, 1)
-    facts.write_text(json.dumps(seconds), encoding="utf-8")
+    with whole_file(facts) as file:
+        file.write(json.dumps(seconds).encode())
     return model, seconds
 
 
@@ -207,6 +210,8 @@ def _history(output: Path) -> dict[str, Any]:
 
 
 def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str, Any]:
+    import torch
+
     from s2sent.evaluation.cost import count_parameters
     from s2sent.evaluation.encoder import Vectors, as_encoder
     from s2sent.evaluation.geometry import geometry
@@ -218,7 +223,12 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
 
     model.eval()
     vectors = Vectors(as_encoder(model))
-    vectors.add(sentence for task in tasks for sentence in task.sentences())
+    sentences = sorted({sentence for task in tasks for sentence in task.sentences()})
+    looked_at = [one for one in sentences[:: max(1, len(sentences) // LOOKED_AT)] if one][:LOOKED_AT]
+    # What is computed from the vectors, probes above all, is not done in bf16.
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
+        vectors.add(sentence for task in tasks for sentence in task.sentences())
+        weights = spread(block_weights(model, looked_at))
     probes = probe_config(run.evaluation.probes)
     results = [
         score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, probes)
@@ -231,10 +241,8 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
         "scores": scores,
         "samples": {result.task: result.samples for result in results},
         "parameters": {"added": added, "backbone": total - added},
+        "weights": weights,
     }
-    looked_at = sorted({sentence for task in tasks for sentence in task.sentences()})
-    looked_at = [sentence for sentence in looked_at[:: max(1, len(looked_at) // LOOKED_AT)] if sentence][:LOOKED_AT]
-    found["weights"] = spread(block_weights(model, looked_at))
     for task, result in zip(tasks, results, strict=True):
         if task.name == "STS-B":
             shape = geometry(task, vectors)
@@ -248,25 +256,29 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
 
 
 def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
-    """The gradient per block on the first batch of training, before the first step."""
+    """The gradient per block before the first step, on a batch of the text: the n-th for the n-th seed."""
     from itertools import islice
 
     import torch
 
-    from s2sent.data.corpus import Corpus
     from s2sent.experiments.gradients import block_gradients
     from s2sent.model.tokens import padded, token_ids
     from s2sent.training.process import seed_step
+    from s2sent.training.ranks import best_device
     from s2sent.training.setup import encoder_of, make_loss, make_model
 
     recipe = run.recipe
-    device = torch.device(places.device or "cpu")
+    device = torch.device(places.device or best_device())
     seed_step(recipe.seed, 0, 0)
     loss = make_loss(recipe, make_model(recipe, device)).to(device)
     start = recipe.seed * recipe.batch_size
-    texts = [
-        example[0] for example in islice(iter(Corpus(recipe.corpus, recipe.columns)), start, start + recipe.batch_size)
-    ]
+    examples = islice(iter(Corpus(recipe.corpus, recipe.columns)), start, start + recipe.batch_size)
+    texts = [example[0] for example in examples]
+    if len(texts) < recipe.batch_size:
+        raise DataError(
+            f"Seed {recipe.seed} takes lines {start + 1} to {start + recipe.batch_size} of the text, which has fewer. "
+            "Give more text, a smaller --batch-size, or fewer --seeds."
+        )
     seed_step(recipe.seed, 1, 0)
     encoder = encoder_of(loss.model)
     features = {

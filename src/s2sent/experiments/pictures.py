@@ -35,34 +35,47 @@ def headline(results: Results) -> str:
     return next(name for name in ("STS avg", "Transfer avg", "STS-B", *results.columns) if name in results.columns)
 
 
-def _means(results: Results, column: str) -> dict[str, tuple[float, float, list[float]]]:
-    """By row: mean, deviation (0 for one seed) and the seeds' scores."""
+def _means(results: Results, column: str) -> dict[str, tuple[float, float]]:
+    """By row: mean and deviation (0 for one seed) over the seeds that all of these rows have."""
+    rows = {row: set(seeds) for row, seeds in results.records.items() if seeds}
+    common = set.intersection(*rows.values())
     found = {}
-    for row, seeds in results.records.items():
-        if seeds:
-            values = list(results.scores(row, column).values())
-            summary = summarize(values)
-            found[row] = (summary.mean, summary.std or 0.0, values)
+    for row in rows if common else ():
+        summary = summarize([score for seed, score in results.scores(row, column).items() if seed in common])
+        found[row] = (summary.mean, summary.std or 0.0)
     return found
 
 
-def _bars(tables: Sequence[Results]) -> Figure:
-    """A bar for each row from the base's score to its own, with the deviation, and a dot for each seed."""
-    rows = max(len(_means(results, headline(results))) for results in tables)
+def _differences(results: Results, column: str) -> dict[str, list[float]]:
+    """By row: the differences to the base, seed by seed."""
+    base = results.scores(results.experiment.base, column)
+    rows = {row: results.scores(row, column) for row in results.records if row != results.experiment.base}
+    found = {row: [score - base[seed] for seed, score in ours.items() if seed in base] for row, ours in rows.items()}
+    return {row: values for row, values in found.items() if values}
+
+
+def _bars(tables: Sequence[Results]) -> Figure | None:
+    """A bar for each row: how far it is from the base, with the deviation, and a dot for each seed.
+
+    Differences, because they compare also where one row has more seeds than another.
+    """
+    tables = [results for results in tables if _differences(results, headline(results))]
+    if not tables:
+        return None
+    rows = max(len(_differences(results, headline(results))) for results in tables)
     figure = new_figure(7.4, (0.32 * rows + 1.0) * len(tables))
     for axes, results in _panels(figure, tables):
         column, base = headline(results), results.experiment.base
-        found = _means(results, column)
-        names = list(found)[::-1]
-        start = found[base][0] if base in found else min(mean for mean, _, _ in found.values())
-        for place, name in enumerate(names):
-            mean, deviation, values = found[name]
-            axes.barh(place, mean - start, left=start, color=COLOURS[2] if mean >= start else "#fdba74", height=0.7)
-            axes.errorbar(mean, place, xerr=deviation, color=INK, capsize=2, linewidth=1)
+        found = _differences(results, column)
+        for place, values in enumerate(reversed(found.values())):
+            summary = summarize(values)
+            axes.barh(place, summary.mean, color=COLOURS[2] if summary.mean >= 0 else "#fdba74", height=0.7)
+            axes.errorbar(summary.mean, place, xerr=summary.std or 0.0, color=INK, capsize=2, linewidth=1)
             axes.plot(values, [place] * len(values), "o", color=INK, markersize=2.5, alpha=0.6)
-        axes.axvline(start, color=INK, linewidth=1)
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.set_xlabel(f"{column}; bars start at “{base}”")
+        axes.axvline(0, color=INK, linewidth=1)
+        axes.set_yticks(range(len(found)), list(found)[::-1], fontsize=8)
+        start = summarize(list(results.scores(base, column).values())).mean
+        axes.set_xlabel(f"{column}: difference to “{base}” ({start:.2f}), seed by seed")
     return figure
 
 
@@ -72,7 +85,7 @@ def _boxes(tables: Sequence[Results]) -> Figure:
     grid = figure.subplots(len(tables), 2, squeeze=False, sharey="row")
     for pair, results in zip(grid, tables, strict=True):
         column = headline(results)
-        found = {row: mean for row, (mean, _, _) in _means(results, column).items()}
+        found = {row: mean for row, (mean, _) in _means(results, column).items()}
         numbers = {row.name: dict(row.changes) for row in results.experiment.rows}
         for axes, name in zip(pair, ("blocks", "frequencies"), strict=True):
             values = results.experiment.grid.get(name, ())
@@ -147,14 +160,16 @@ def _densities(tables: Sequence[Results]) -> Figure:
     low = min(record["density"]["low"] for _, _, records in panels for record in records)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    for axes, (_, row, records) in zip(grid.flat, panels, strict=False):
+    several = len({results.name for results, _, _ in panels}) > 1
+    for axes, (results, row, records) in zip(grid.flat, panels, strict=False):
         for group in range(len(COLOURS)):
             x, curve = _ridge(records, group, low)
             top = 0.92 * curve / curve.max() if curve.max() else curve
             axes.fill_between(x, group, group + top, color=COLOURS[group], linewidth=0)
             axes.plot(x, group + top, color=INK, linewidth=0.6)
         score = fmean(record["scores"]["STS-B"] for record in records)
-        axes.set_title(f"{row}\nSTS-B {score:.2f}", fontsize=8.5)
+        whose = f"{results.name}\n" if several else ""
+        axes.set_title(f"{whose}{row}\nSTS-B {score:.2f}", fontsize=8.5)
         axes.set_yticks(np.arange(5) + 0.4, [f"{n}–{n + 1}" for n in range(5)])
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
@@ -162,19 +177,20 @@ def _densities(tables: Sequence[Results]) -> Figure:
         axes.set_ylabel("gold rating")
     for axes in grid.flat[max(0, len(panels) - columns) : len(panels)]:
         axes.set_xlabel("cosine similarity")
-    figure.suptitle(", ".join(dict.fromkeys(results.name for results, _, _ in panels)), fontsize=9, x=0.02, ha="left")
+    if not several:
+        figure.suptitle(panels[0][0].name, fontsize=9, x=0.02, ha="left")
     return figure
 
 
 def _ridge(records: Sequence[Mapping[str, Any]], group: int, low: float) -> tuple[Any, Any]:
     """The counts of all seeds, smoothed over about two bins."""
-    bins = round((1 - low) / BIN) + 1
+    kernel = np.exp(-0.5 * (np.arange(-4, 5) / 1.5) ** 2)
+    bins = max(round((1 - low) / BIN) + 1, len(kernel))  # of fewer, "same" below is the kernel's size
     counts = np.zeros(bins)
     for record in records:
         first = round((record["density"]["low"] - low) / BIN)
         row = record["density"]["counts"][group]
         counts[first : first + len(row)] += row
-    kernel = np.exp(-0.5 * (np.arange(-4, 5) / 1.5) ** 2)
     return low + BIN * (np.arange(bins) + 0.5), np.convolve(counts, kernel / kernel.sum(), mode="same")
 
 
@@ -203,7 +219,6 @@ def _gradients(tables: Sequence[Results]) -> Figure:
 
 
 def _panels(figure: Figure, tables: Sequence[Results]) -> list[tuple[Axes, Results]]:
-
     grid = figure.subplots(len(tables), 1, squeeze=False)
     for axes, results in zip(grid.flat, tables, strict=True):
         axes.set_title(results.name, fontsize=9, loc="left")
@@ -211,7 +226,7 @@ def _panels(figure: Figure, tables: Sequence[Results]) -> list[tuple[Axes, Resul
     return list(zip(grid.flat, tables, strict=True))
 
 
-_FIGURES: dict[str, Callable[[Sequence[Results]], Figure]] = {
+_FIGURES: dict[str, Callable[[Sequence[Results]], Figure | None]] = {
     "bars": _bars,
     "boxes": _boxes,
     "line": _line,

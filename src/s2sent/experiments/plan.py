@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from s2sent.errors import ConfigError
 from s2sent.experiments.catalogue import SELECTION_FIELDS, Catalogue, Experiment, Profile, Row
 from s2sent.experiments.inputs import BackboneInput, Evaluation, available, corpus_fingerprint
 from s2sent.selection import SelectionConfig
@@ -21,6 +22,11 @@ VERSION = 1
 
 # Fields that do not decide a result (memory against time), or are described by their content instead.
 _NOT_DESCRIBED = {"backbone", "corpus", "dev", "selection", "mini_batch_size", "gradient_checkpointing"}
+# What decides nothing about the gradients of one batch before the first step, which is always fp32.
+_OF_TRAINING = {
+    "learning_rate", "selector_learning_rate", "warmup", "weight_decay", "clip", "epochs", "steps", "by_length",
+    "window", "evaluate_every", "precision",
+}  # fmt: skip
 # What descriptions of this version always spell out. A field that is added later is described only where it is not
 # at its default: old records keep their keys.
 _DESCRIBED = {
@@ -72,7 +78,7 @@ class Run:
         if self.kind == "train":
             described["evaluation"] = self.digests.evaluation
         else:
-            del recipe["precision"]  # one batch is always fp32
+            recipe = {name: value for name, value in recipe.items() if name not in _OF_TRAINING}
         return described | {"corpus": self.digests.corpus, "recipe": recipe}
 
     @cached_property
@@ -223,9 +229,33 @@ def _runs(
 ) -> list[Run]:
     from s2sent.data.tasks import task_names
 
+    trains = experiment.kind == "train"
+    profile = settings.profile
+    try:
+        recipe = _recipe(catalogue, settings, backbone, objective, row, seed)
+    except ConfigError as error:
+        raise ConfigError(f"{catalogue.source}: {experiment.name}: the row {row.name!r}: {error}") from error
+    tasks = available(task_names(experiment.tasks), settings.data) if trains else ()
+    evaluation = Evaluation(tasks, profile.every, profile.dev_every, profile.probes, settings.data, settings.text)
+    if settings.digests is None:
+        digests = Digests(corpus_fingerprint(recipe.corpus), evaluation.description() if trains else {})
+    elif experiment.tasks in settings.digests:
+        digests = settings.digests[experiment.tasks]
+    else:
+        digests = Digests("", {})
+    kinds = [experiment.kind, *(["cost"] if experiment.cost and seed == 0 else [])]
+    return [Run(kind, backbone, recipe, evaluation, digests) for kind in kinds]
+
+
+def _recipe(
+    catalogue: Catalogue, settings: Settings, backbone: BackboneInput, objective: str, row: Row, seed: int
+) -> Recipe:
+    """The paper's recipe with what the profile, a person and the row change of it, in this order."""
     profile = settings.profile
     chosen = {**catalogue.selection, **{k: v for k, v in row.changes.items() if k in SELECTION_FIELDS}}
     chosen["blocks"] = scale_blocks(chosen["blocks"], profile.depth, backbone.depth)
+    if isinstance(chosen["blocks"], int) and chosen["blocks"] > backbone.depth:
+        raise ConfigError(f"blocks = {chosen['blocks']}, but {backbone.name} has {backbone.depth}.")
     if isinstance(chosen["blocks"], list):
         chosen["blocks"] = tuple(chosen["blocks"])
     selection = canonical(SelectionConfig.from_dict(chosen), catalogue.selection)
@@ -247,14 +277,4 @@ def _runs(
     )
     if recipe.selector_learning_rate == recipe.learning_rate or selection.gate == "none":
         recipe = replace(recipe, selector_learning_rate=None)
-    trains = experiment.kind == "train"
-    tasks = available(task_names(experiment.tasks), settings.data) if trains else ()
-    evaluation = Evaluation(tasks, profile.every, profile.dev_every, profile.probes, settings.data, settings.text)
-    if settings.digests is None:
-        digests = Digests(corpus_fingerprint(recipe.corpus), evaluation.description() if trains else {})
-    elif experiment.tasks in settings.digests:
-        digests = settings.digests[experiment.tasks]
-    else:
-        digests = Digests("", {})
-    kinds = [experiment.kind, *(["cost"] if experiment.cost and seed == 0 else [])]
-    return [Run(kind, backbone, recipe, evaluation, digests) for kind in kinds]
+    return recipe

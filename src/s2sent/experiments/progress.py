@@ -19,7 +19,7 @@ class Progress:
 
     Attributes:
         done, failed, missing: The runs; a failed one is missing, too.
-        seconds_left: None if no run is finished that could tell.
+        seconds_left: None if no run is finished that could tell. What does not train takes no time to speak of.
     """
 
     done: tuple[Run, ...]
@@ -33,19 +33,22 @@ def progress_of(runs: Sequence[Run], store: Store) -> Progress:
     records = {run.key: store.get(run.key) for run in runs}
     done = tuple(run for run in runs if records[run.key] is not None)
     missing = tuple(run for run in runs if records[run.key] is None)
-    spent: dict[tuple[str, str], list[float]] = defaultdict(list)
+    spent: dict[object, list[float]] = defaultdict(list)
     for run in done:
-        spent[run.kind, run.recipe.objective].append(float((records[run.key] or {})["seconds"]["total"]))
-    means = {key: fmean(seconds) for key, seconds in spent.items()}
-    trained = [seconds for (kind, _), values in spent.items() if kind == "train" for seconds in values]
-    guesses = [means.get((run.kind, run.recipe.objective), fmean(trained) if trained else None) for run in missing]
-    known = [guess for guess in guesses if guess is not None]
-    return Progress(
-        done,
-        tuple(run for run in missing if store.failure(run.key) is not None),
-        missing,
-        sum(known) if len(known) == len(missing) else None,
-    )
+        for alike in _alike(run):
+            spent[alike].append(float((records[run.key] or {})["seconds"]["total"]))
+    left: float | None = 0.0
+    for run in missing:
+        known = next((spent[alike] for alike in _alike(run) if alike in spent), [] if run.kind == "train" else [0.0])
+        left = None if left is None or not known else left + fmean(known)
+    failed = tuple(run for run in missing if store.failure(run.key) is not None)
+    return Progress(done, failed, missing, left)
+
+
+def _alike(run: Run) -> list[object]:
+    """What tells how long a run takes, from the runs most like it to any of its kind."""
+    recipe = run.recipe
+    return [(run.kind, recipe.objective, recipe.steps, recipe.batch_size), (run.kind, recipe.objective), run.kind]
 
 
 def parse_duration(text: str) -> float:

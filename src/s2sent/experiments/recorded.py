@@ -37,7 +37,8 @@ def recorded_settings(
         )
         for record in records
     }
-    trained = [record["description"] for record in records if "recipe" in record["description"]]
+    described = [record["description"] for record in records if "recipe" in record["description"]]
+    trained = [one for one in described if one["kind"] == "train"] or described  # others' recipes are less than whole
     sizes = {*profile.recipe, *SIZES}
     recipe = _most([{name: value for name, value in d["recipe"].items() if name in sizes} for d in trained])
     return Settings(
@@ -62,7 +63,7 @@ def _most(values: Sequence[Any]) -> Any:
     return json.loads(counts.most_common(1)[0][0]) if counts else None
 
 
-def failures(store: Store, keys: Sequence[str]) -> dict[str, str]:
-    """Errors by run, of those that failed the last time and are not done since."""
+def failures(store: Store, keys: Sequence[str]) -> list[tuple[str, str]]:
+    """Run and error of those that failed the last time and are not done since."""
     found: list[Record | None] = [store.failure(key) for key in keys if not store.has(key)]
-    return {record["run"]: record["error"] for record in found if record is not None}
+    return [(record["run"], record["error"]) for record in found if record is not None]

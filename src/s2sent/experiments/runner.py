@@ -41,7 +41,7 @@ class Outcome:
 
     Attributes:
         done: How many this process finished.
-        failed: Keys of the runs that failed here, with their errors.
+        failed: Keys of the runs that failed, here or meanwhile in another process, with their errors.
         out_of_time: Whether runs are missing because the time was up.
     """
 
@@ -66,7 +66,11 @@ def run_all(
     watcher = watcher or Watcher()
     outcome = Outcome()
     start = time.monotonic()
+    earlier = {run.key: store.failed_at(run.key) for run in runs}
     while True:
+        for run in runs:  # what has failed in another process meanwhile would fail here, too
+            if run.key not in outcome.failed and store.failed_at(run.key) not in (None, earlier[run.key]):
+                outcome.failed[run.key] = str((store.failure(run.key) or {}).get("error"))
         missing = [run for run in runs if not store.has(run.key) and run.key not in outcome.failed]
         if not missing:
             return outcome
@@ -106,7 +110,7 @@ def do(
     except DiskFullError:  # so will be the next one
         raise
     except Exception as error:
-        store.put_failure(run.key, {"profile": profile, **failed(run, error)})
+        store.put_failure(run.key, {"profile": profile, **failed(run, places, error)})
         outcome.failed[run.key] = str(error) if isinstance(error, S2SentError) else f"{type(error).__name__}: {error}"
         watcher.failed(run, outcome.failed[run.key])
     else:

@@ -48,6 +48,13 @@ class Store:
         """What went wrong the last time; None if nothing did."""
         return _read(self.failures / f"{key}.json", key)
 
+    def failed_at(self, key: str) -> int | None:
+        """When it failed the last time, to be compared with another such time; None: it did not, or is done since."""
+        try:
+            return (self.failures / f"{key}.json").stat().st_mtime_ns
+        except OSError:
+            return None
+
     def has(self, key: str) -> bool:
         """Whether a run is finished."""
         return (self.folder / f"{key}.json").exists()

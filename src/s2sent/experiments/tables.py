@@ -19,6 +19,8 @@ from s2sent.experiments.plan import Entry
 from s2sent.experiments.store import Record, Store
 
 LEVEL = 0.05
+LEAST_PAIRS = 3
+"""Fewer seeds are not tested: with two, a difference of nothing can look significant."""
 SHOWN = ("STS-B-dev", "STS-B", "SICK-R", "STS avg", *TRANSFER_TASKS, "Transfer avg")
 """Columns of a table, of those that were scored; the csv has them all."""
 OBJECTIVES = {"simcse": "SimCSE", "promptcse": "PromptCSE", "whitened": "WhitenedCSE", "supervised": "supervised"}
@@ -52,6 +54,11 @@ class Results:
     def finished(self) -> list[Record]:
         """Every finished run."""
         return [record for seeds in self.records.values() for record in seeds.values()]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds the row has that has most."""
+        return max((len(by_seed) for by_seed in self.records.values()), default=0)
 
     @property
     def begun(self) -> bool:
@@ -102,7 +109,7 @@ def cells(results: Results, columns: Sequence[str]) -> dict[str, dict[str, Cell]
     """Means, deviations and tests. Runs are paired by seed; of a row with seeds missing, those that are there.
 
     `significant`: better than the base with p < 0.05, as the paper underlines. `p_holm` is corrected for all
-    comparisons of the table.
+    comparisons of the table. `best`: among the rows that have all seeds that any row has.
     """
     base = results.experiment.base
     found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -117,17 +124,18 @@ def cells(results: Results, columns: Sequence[str]) -> dict[str, dict[str, Cell]
             paired = sorted(set(ours) & set(theirs))
             if row != base and paired:
                 values["difference"] = fmean(ours[seed] - theirs[seed] for seed in paired)
-                if len(paired) > 1:
+                if len(paired) >= LEAST_PAIRS:
                     values["p"] = paired_t_test([ours[s] for s in paired], [theirs[s] for s in paired])
             found[row][column] = values
     places = [(row, column) for row in found for column in columns if "p" in found[row][column]]
     for (row, column), p in zip(places, holm([found[r][c]["p"] for r, c in places]), strict=True):
         values = found[row][column]
         values |= {"p_holm": p, "significant": values["difference"] > 0 and values["p"] < LEVEL}
+    whole = [row for row in found if len(results.records[row]) == results.seeds]
     for column in columns:
-        best = max((round(values[column]["mean"], 2) for values in found.values()), default=0.0)
-        for values in found.values():
-            values[column]["best"] = round(values[column]["mean"], 2) == best
+        best = max((round(found[row][column]["mean"], 2) for row in whole), default=0.0)
+        for row in whole:
+            found[row][column]["best"] = round(found[row][column]["mean"], 2) == best
     return {row: {column: Cell(**values[column]) for column in columns} for row, values in found.items()}
 
 
@@ -141,9 +149,16 @@ def score_grid(results: Results) -> Grid:
         shown = [Text("…")] * len(columns)
         if row in table:
             shown = [_text(table[row][column], len(table) > 1) for column in columns]
-        rows.append((row, (*shown, *[_cost(results, row, name) for name in costs], *_weights(results, row))))
+        entries = (*shown, *[_cost(results, row, name) for name in costs], *_weights(results, row))
+        rows.append((_with_seeds(results, row), entries))
     heads = (*columns, *costs, "last block's share", "σ blocks", "σ features", "σ sentences")
     return Grid(heads, tuple(rows), _below(results, table))
+
+
+def _with_seeds(results: Results, row: str) -> str:
+    """A row's name; of one that has fewer seeds than others, and so does not compare with them at sight, how many."""
+    seeds = len(results.records[row])
+    return row if seeds in (0, results.seeds) else f"{row} ({seeds} of {results.seeds} seeds)"
 
 
 def _text(cell: Cell, several: bool) -> Text:
@@ -159,7 +174,8 @@ def _cost(results: Results, row: str, name: str) -> Text:
     cost = results.cost[row]["cost"]
     if name == "Δ parameters":
         return Text(f"{100 * cost['added'] / cost['parameters']:.2f} %")
-    return Text(f"{cost['latency']:+.1f} %")
+    low, high = cost["latency_quartiles"]
+    return Text(f"{cost['latency']:+.1f} % ({low:+.1f} to {high:+.1f})")
 
 
 def _weights(results: Results, row: str) -> list[Text]:
@@ -181,7 +197,7 @@ def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[s
         said.append(
             f"Mean ± standard deviation over {' or '.join(map(str, seeds))} seeds." if seeds != [1] else "1 seed."
         )
-    said.append("Bold: best of the column.")
+    said.append("Bold: best of the column, of the rows with all seeds.")
     if tested:
         said.append(
             f"Underlined: better than “{results.experiment.base}” with p < {LEVEL} (paired t-test over seeds, "
@@ -189,11 +205,13 @@ def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[s
             f"{tested * LEVEL / 2:.1f}). *: also after Holm's correction."
         )
     said.append(
-        "STS: Spearman × 100. The last block's weight (2D SS: shares that add up to 1; 1D SS: the gate), and the "
-        "standard deviation of the weights over blocks, features and sentences."
+        "STS: Spearman × 100. The last block's weight (2D SS: shares that add up to 1; 1D SS: the gate, of an average "
+        "divided by its blocks), and the standard deviation of the weights over blocks, features and sentences."
         if "STS-B" in results.columns
         else "Transfer: accuracy of linear probes."
     )
+    if results.cost:
+        said.append("Δ latency: median and quartiles of paired runs.")
     if results.missing:
         said.append(_missing(results))
     return (" ".join(said),)
