@@ -31,6 +31,7 @@ from transformers.utils import logging
 
 import grammar_tagger
 import s2sent
+from s2sent.cli import mistakes_in_a_line
 from s2sent.cli.progress import Bar
 from s2sent.cli.train_screen import Screen
 from s2sent.data.cache import cache_folder
@@ -259,4 +260,5 @@ def curves(folder: Path) -> Figure:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes_in_a_line():
+        main()

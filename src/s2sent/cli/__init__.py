@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -47,13 +49,20 @@ def _options(
     del version
 
 
-def main() -> None:
-    """Run the command line. A mistake of the user's is said in a line, without a traceback."""
+@contextmanager
+def mistakes_in_a_line() -> Iterator[None]:
+    """A mistake of the user's is said in a line, without a traceback."""
     try:
-        app()
+        yield
     except S2SentError as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         errors.print("[bold red]interrupted[/]")
         sys.exit(130)
+
+
+def main() -> None:
+    """Run the command line."""
+    with mistakes_in_a_line():
+        app()
