@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
 import s2sent
 from s2sent.disk import DiskFullError
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
+from s2sent.selection import SelectionConfig
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
 from s2sent.training.checkpoint import Checkpoints
 from training.runs import ended, make_lines, start
@@ -101,21 +103,28 @@ def test_stopped_politely_it_says_so_and_goes_on(bert: Path, corpus: Path, tmp_p
     assert ended(start(until_step_5)) == 42
     newest = Checkpoints(stopped / "checkpoints").newest()
     assert newest is not None
-    assert newest.step == 5
+    assert newest.progress.step == 5
     train(recipe, stopped)
     assert weights(stopped) == weights(whole)
 
 
-def interrupt_at(step: int, recipe: Recipe, output: Path) -> None:
+def interrupt_at(step: int, recipe: Recipe, output: Path, **options: Any) -> list[str]:
+    """Stop a run after a step; what it said."""
     from s2sent.training.log import Listener
+
+    notes: list[str] = []
 
     class Stop(Listener):
         def step(self, now: int, loss: float) -> None:
             if now == step:
                 os.kill(os.getpid(), signal.SIGINT)
 
+        def note(self, text: str) -> None:
+            notes.append(text)
+
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, output, checkpoint_every=1, listener=Stop())
+        train(recipe, output, **{"checkpoint_every": 1, **options}, listener=Stop())
+    return notes
 
 
 def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path: Path) -> None:
@@ -125,12 +134,12 @@ def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path:
     checkpoints = Checkpoints(tmp_path / "out" / "checkpoints")
     newest = checkpoints.newest()
     assert newest is not None
-    assert newest.step == 6
+    assert newest.progress.step == 6
     file = newest.folder / "weights.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     older = checkpoints.newest()
     assert older is not None
-    assert older.step == 5
+    assert older.progress.step == 5
     train(recipe, tmp_path / "out")
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
@@ -209,6 +218,8 @@ def test_killed_while_the_checkpoints_are_removed(
 def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
     interrupt_at(3, recipe, tmp_path / "out")
+    said = interrupt_at(3, recipe, tmp_path / "out", restart=True)
+    assert said == ["Stopped after step 3. The same command without --restart goes on from there."]
     with pytest.raises(ConfigError, match="differs in learning_rate"):
         train(replace(recipe, learning_rate=1.0), tmp_path / "out")
     corpus.write_text("\n".join(make_lines(200, seed=5)), encoding="utf-8")
@@ -228,3 +239,122 @@ def test_an_output_with_other_things_in_it_is_left_alone(bert: Path, corpus: Pat
     for restart in (False, True):
         with pytest.raises(ConfigError, match=r"not empty: it has thesis\.doc"):
             train(recipe, tmp_path / "home", restart=restart)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but the lock, which is empty."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_restart_clears_a_run_and_nothing_else(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    """A folder with a person's recipe, or with a file beside a run's own, stays as it is to the byte."""
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=2)
+    project, out = tmp_path / "project", tmp_path / "out"
+    train(recipe, out)
+    project.mkdir()
+    (project / "recipe.toml").write_text("# why these values\n" + (out / "recipe.toml").read_text())
+    (out / "1_SelectivePooling" / "notes.txt").write_text("of mine")
+    for folder, stranger in ((project, "recipe.toml"), (out, "1_SelectivePooling/notes.txt")):
+        before = contents(folder)
+        with pytest.raises(ConfigError, match=f"it has {stranger}, which no run left there"):
+            train(recipe, folder, restart=True)
+        assert contents(folder) == before
+    (out / "1_SelectivePooling" / "notes.txt").unlink()
+    other = replace(recipe, selection=SelectionConfig(fusion="last", gate="none"))
+    train(other, out, restart=True)
+    train(other, tmp_path / "new")
+    kept, new = ({path.relative_to(of).with_suffix("") for path in of.rglob("*")} for of in (out, tmp_path / "new"))
+    assert {path for path in kept if "tfevents" not in path.name} == {p for p in new if "tfevents" not in p.name}
+    assert contents(out)[str(out / "model.safetensors")] == (tmp_path / "new" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"backbone": "nowhere/typo"}, ModelError),
+        ({"backbone": "out"}, ConfigError),
+        ({"corpus": "out/training/log.jsonl", "columns": "step"}, ConfigError),
+        ({"dev": "missing.csv"}, ConfigError),
+        ({"batch_size": 1000}, DataError),
+    ],
+)
+def test_a_restart_that_cannot_begin_keeps_the_old_model(
+    change: dict[str, Any],
+    error: type[S2SentError],
+    bert: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=2)
+    train(recipe, "out")
+    before = contents(tmp_path / "out")
+    with pytest.raises(error):
+        train(replace(recipe, **change), "out", restart=True)
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_restart_killed_while_it_clears_can_be_given_again(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=2)
+    whole = tmp_path / "whole"
+    train(recipe, whole)
+    count = len(contents(whole))
+    unlink = Path.unlink
+    for survived in range(0, count, 2):
+        out = tmp_path / str(survived)
+        shutil.copytree(whole, out)
+        left = survived
+
+        def unlink_some(path: Path, missing_ok: bool = False) -> None:
+            nonlocal left
+            if not left:
+                raise KeyboardInterrupt
+            left -= 1
+            unlink(path, missing_ok)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", unlink_some)
+            with pytest.raises(KeyboardInterrupt):
+                train(recipe, out, restart=True)
+        assert (out / "modules.json").exists() == (survived == 0)
+        train(recipe, out, restart=survived % 4 == 0)
+        assert weights(out) == weights(whole)
+
+
+def test_a_run_of_listed_blocks_goes_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    form = SelectionConfig(blocks=(1, -1))
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", selection=form)
+    interrupt_at(3, recipe, tmp_path / "out")
+    assert train(recipe, tmp_path / "out").steps == 12
+
+
+def test_a_checkpoint_from_before_an_option_was_there_goes_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    interrupt_at(3, recipe, tmp_path / "out")
+    for path in (tmp_path / "out" / "checkpoints").glob("step-*/state.json"):
+        state = json.loads(path.read_text())
+        del state["run"]["recipe"]["mlm_weight"]
+        path.write_text(json.dumps(state))
+    assert train(recipe, tmp_path / "out").steps == 12
+
+
+def test_two_processes_do_not_train_in_one_folder(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    from s2sent.training.log import Listener
+
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    refused = []
+
+    class Second(Listener):
+        def step(self, step: int, loss: float) -> None:
+            if step in (1, 5):
+                with pytest.raises(ConfigError, match="Another process is training in") as said:
+                    train(recipe, tmp_path / "out", restart=step == 5)
+                refused.append(said)
+
+    train(recipe, tmp_path / "whole")
+    train(recipe, tmp_path / "out", checkpoint_every=2, listener=Second())
+    assert len(refused) == 2
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")

@@ -67,11 +67,6 @@ class Checkpoint:
     progress: Progress
     run: dict[str, Any]
 
-    @property
-    def step(self) -> int:
-        """How many steps are behind it."""
-        return self.progress.step
-
     def restore(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put weights and moments back in place."""
         load_weights(loss, self.folder / _WEIGHTS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from s2sent.training.card import model_card
 from s2sent.training.checkpoint import Checkpoint, Checkpoints, Progress
 from s2sent.training.log import Listener, Log, read_log
 from s2sent.training.objectives import ContrastiveLoss
-from s2sent.training.output import check_output, clear_output, save_model
+from s2sent.training.output import check_output, claimed, clear_output, save_model
 from s2sent.training.precision import bf16_problem
 from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
@@ -78,7 +79,7 @@ def train(
     Args:
         recipe: Everything that decides the result.
         output: The folder for the model, its recipe, card and log. While the run lasts, also for checkpoints.
-        restart: Throw away what an earlier run left in `output`.
+        restart: Throw away what an earlier run left in `output`, as soon as this one is ready to begin.
         checkpoint_every: Steps between checkpoints; None: every five minutes, and at the end.
         device: Where to run; by default the best there is.
         listener: Hears how it goes.
@@ -93,9 +94,10 @@ def train(
     corpus.check()  # first of all: a wrong path should not be found out after a model was loaded
     ranks = Ranks.join(device)
     try:
-        run = _Run(recipe, output, corpus, ranks, listener if listener and ranks.leads else Listener())
-        run.prepare(restart)
-        return run.to_the_end(checkpoint_every)
+        run = _Run(recipe, output, corpus, ranks, listener if listener and ranks.leads else Listener(), restart)
+        with run.claim() as found:
+            run.prepare(found)
+            return run.to_the_end(checkpoint_every)
     except OSError as error:  # checkpoints say it themselves; this is for the log and all the small files
         if is_full(error):
             raise DiskFullError(f"The disk is full: {output} cannot be written to. Make room and run again.") from error
@@ -105,23 +107,33 @@ def train(
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, output: Path, corpus: Corpus, ranks: Ranks, listener: Listener) -> None:
+    def __init__(
+        self, recipe: Recipe, output: Path, corpus: Corpus, ranks: Ranks, listener: Listener, restart: bool
+    ) -> None:
         self.recipe, self.output, self.corpus, self.ranks, self.listener = recipe, output, corpus, ranks, listener
+        self.restart = restart
         self.checkpoints = Checkpoints(output / "checkpoints")
         self.validator: Validator | None = None
         self.progress = Progress()
         self.recent: list[float] = []  # losses since the log's last line,
         self.tokens = 0  # and tokens
 
-    def prepare(self, restart: bool) -> None:
+    @contextmanager
+    def claim(self) -> Iterator[Checkpoint | None]:
+        """Have the output to ourselves; give the checkpoint to go on from, if there is one."""
+        self._look()  # before anything is made there
+        with claimed(self.output) if self.ranks.leads else nullcontext():
+            self.ranks.wait()
+            yield self._look()  # again: who had it a moment ago may have come further, or to the end
+
+    def _look(self) -> Checkpoint | None:
+        found = None if self.restart else self.checkpoints.newest()
+        check_output(self.output, self.recipe, found, restart=self.restart)
+        return found
+
+    def prepare(self, found: Checkpoint | None) -> None:
         """Read the corpus once, build or restore everything."""
         recipe, ranks = self.recipe, self.ranks
-        if ranks.leads and restart:
-            clear_output(self.output)
-        ranks.wait()
-        found = self.checkpoints.newest()
-        check_output(self.output, recipe, found)
-
         self.listener.doing("Reading the text")
         self.survey = self._read_corpus()
         self.total = self._plan()
@@ -147,12 +159,15 @@ class _Run:
         )
         if found is None:
             ranks.share_weights(self.loss)
-            if ranks.leads:
-                self.output.mkdir(parents=True, exist_ok=True)
-                recipe.save(self.output / "recipe.toml")
+            if ranks.leads:  # nothing an earlier run left is touched before this one can begin
+                if self.restart:
+                    self.checkpoints.clear()
+                clear_output(self.output)
         else:
             self._restore(found)
         self.log = Log(self.output / "training", upto=self.progress.step, active=ranks.leads)
+        if found is None and ranks.leads:  # after the log, by which a run's recipe is told from a person's
+            recipe.save(self.output / "recipe.toml")
 
     def _read_corpus(self) -> Survey:
         survey = self.corpus.survey()
@@ -225,7 +240,8 @@ class _Run:
                     self._write_checkpoint()
                     clock = time.monotonic()
                 if stopped:
-                    self.listener.note(f"Stopped after step {progress.step}. The same command goes on from there.")
+                    command = f"The same command{' without --restart' if self.restart else ''}"
+                    self.listener.note(f"Stopped after step {progress.step}. {command} goes on from there.")
                     raise KeyboardInterrupt
                 if progress.step == self.total:
                     break
