@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import s2sent
@@ -22,7 +23,7 @@ from s2sent.disk import DiskFullError
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.selection import SelectionConfig
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
-from s2sent.training.checkpoint import Checkpoints
+from s2sent.training.checkpoint import Checkpoints, Progress
 from training.runs import ended, make_lines, start
 
 
@@ -140,8 +141,54 @@ def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path:
     older = checkpoints.newest()
     assert older is not None
     assert older.progress.step == 5
+    said = interrupt_at(7, recipe, tmp_path / "out")
+    assert said[0].startswith(f"Passed over the checkpoint {newest.folder}, which cannot be used: {file} is damaged")
     train(recipe, tmp_path / "out")
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+
+
+def test_checkpoints_that_cannot_be_used_do_not_push_out_new_ones(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
+    interrupt_at(6, recipe, tmp_path / "out")
+    folder = tmp_path / "out" / "checkpoints"
+    for state in folder.glob("step-*/state.json"):
+        state.write_text("{}")
+    said = interrupt_at(3, recipe, tmp_path / "out")
+    assert [line.partition(",")[0] for line in said] == [
+        f"Passed over the checkpoint {folder / 'step-000000006'}",
+        f"Passed over the checkpoint {folder / 'step-000000005'}",
+        "No checkpoint is left to go on from: beginning at the first step.",
+        "Stopped after step 3. The same command goes on from there.",
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000000002", "step-000000003"]
+
+
+def test_a_best_step_is_kept_as_long_as_a_checkpoint_names_it(tmp_path: Path) -> None:
+    """However many steps are the best so far between two checkpoints, no more than the last of them stays."""
+    checkpoints, loss = Checkpoints(tmp_path), torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(loss.parameters())
+
+    def write(step: int, best: int) -> None:
+        checkpoints.write(loss, optimizer, Progress(step=step, best_step=best, best_score=1.0), {})
+
+    def best() -> list[int]:
+        return sorted(int(path.name[5:]) for path in tmp_path.glob("best-*"))
+
+    checkpoints.write_best(loss, 1)
+    write(1, best=1)
+    for step in (2, 3, 4):
+        checkpoints.write_best(loss, step)
+        assert best() == [1, step]
+    write(4, best=4)
+    assert best() == [1, 4]
+    checkpoints.write_best(loss, 5)
+    write(5, best=5)
+    assert best() == [4, 5]
+    shutil.rmtree(tmp_path / "best-000000005")
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert newest.progress.step == 4
+    assert "best-000000005" in checkpoints.passed_over[0]
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(
@@ -210,9 +257,11 @@ def test_killed_while_the_checkpoints_are_removed(
         with pytest.raises(KeyboardInterrupt):
             train(recipe, tmp_path / "out")
     assert removed
+    assert (tmp_path / "out" / ".checkpoints-removed").exists()
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
     with pytest.raises(ConfigError, match="has the model of this run already"):
         train(recipe, tmp_path / "out")
+    assert not (tmp_path / "out" / ".checkpoints-removed").exists()
 
 
 def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_path: Path) -> None:

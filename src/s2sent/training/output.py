@@ -38,7 +38,7 @@ class FinishedError(ConfigError):
 
 
 def check_output(output: Path, recipe: Recipe, found: Checkpoint | None, *, restart: bool = False) -> None:
-    """Raise unless a run of this recipe may begin or, with a checkpoint, go on in `output`. Nothing is changed."""
+    """Raise unless a run of this recipe may begin or, with a checkpoint, go on in `output`."""
     if output.exists() and not output.is_dir():
         raise ConfigError(f"{output} is a file; the output is a folder.")
     if restart:
@@ -54,6 +54,7 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None, *, rest
             )
         return
     elif (output / "modules.json").exists():
+        shutil.rmtree(output / ".checkpoints-removed", ignore_errors=True)  # of a run killed while it cleaned up
         differing = _differing(_saved(output / "recipe.toml"), recipe)
         if not differing:
             raise FinishedError(f"{output} has the model of this run already. To train it anew: --restart.")

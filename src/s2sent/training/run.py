@@ -134,6 +134,11 @@ class _Run:
     def prepare(self, found: Checkpoint | None) -> None:
         """Read the corpus once, build or restore everything."""
         recipe, ranks = self.recipe, self.ranks
+        for line in self.checkpoints.passed_over:
+            self.listener.note(line)
+        if self.checkpoints.passed_over and found is None:
+            self.listener.note("No checkpoint is left to go on from: beginning at the first step.")
+
         self.listener.doing("Reading the text")
         self.survey = self._read_corpus()
         self.total = self._plan()
