@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,44 @@ def test_a_checkpoint_from_before_an_option_was_there_goes_on(bert: Path, corpus
         del state["run"]["recipe"]["mlm_weight"]
         path.write_text(json.dumps(state))
     assert train(recipe, tmp_path / "out").steps == 12
+
+
+def test_a_run_keeps_to_what_auto_meant_when_it_began(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With S2SENT_DATA or without it, in the shell that begins and in the one that goes on."""
+    data = tmp_path / "data" / "STS" / "STSBenchmark"
+    data.mkdir(parents=True)
+    for part in ("dev", "test"):
+        rows = [f"g\tf\ty\t1\t{n % 6}.0\t{a}\t{a} {b}" for n, (a, b) in enumerate(pairwise(make_lines(20)))]
+        (data / f"sts-{part}.csv").write_text("\n".join(rows), encoding="utf-8")
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, evaluate_every=4)
+    monkeypatch.delenv("S2SENT_DATA", raising=False)
+    interrupt_at(5, recipe, tmp_path / "heldout")
+    monkeypatch.setenv("S2SENT_DATA", str(tmp_path / "data"))
+    interrupt_at(5, recipe, tmp_path / "stsb")
+    scores = train(recipe, tmp_path / "heldout").scores
+    assert "STS-B dev" not in scores
+    train(replace(recipe, dev="heldout"), tmp_path / "whole")
+    assert weights(tmp_path / "heldout") == weights(tmp_path / "whole")
+    monkeypatch.delenv("S2SENT_DATA")
+    with pytest.raises(DataError, match="best step by STS-B dev, and S2SENT_DATA no longer names"):
+        train(recipe, tmp_path / "stsb")
+    monkeypatch.setenv("S2SENT_DATA", str(tmp_path / "data"))
+    assert "STS-B dev" in train(recipe, tmp_path / "stsb").scores
+
+
+def test_a_run_that_began_in_fp32_goes_on_in_it(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", precision="bf16")
+    with monkeypatch.context() as patch:
+        patch.setattr("s2sent.training.run.bf16_problem", lambda _: "an old CPU")
+        interrupt_at(3, recipe, tmp_path / "out")
+    monkeypatch.setattr("s2sent.training.run.bf16_problem", lambda _: None)
+    train(recipe, tmp_path / "out")
+    train(replace(recipe, precision="fp32"), tmp_path / "whole")
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
 
 def test_two_processes_do_not_train_in_one_folder(bert: Path, corpus: Path, tmp_path: Path) -> None:

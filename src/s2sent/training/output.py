@@ -78,10 +78,8 @@ def _saved(path: Path) -> dict[str, Any]:
 
 def _differing(before: Mapping[str, Any], recipe: Recipe) -> str:
     """What differs, in words; nothing if nothing does."""
-    try:
-        before = Recipe.from_dict(before).to_dict()  # from a file: lists for tuples, and none of the newest options
-    except S2SentError:  # then it is shown as it is
-        pass
+    with suppress(S2SentError):  # from a file, it has lists for tuples, and none of the newest options
+        before = Recipe.from_dict(before).to_dict()
     now = recipe.to_dict()
     return ", ".join(sorted(key for key in {*before, *now} if before.get(key) != now.get(key)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +30,10 @@ from s2sent.training.output import check_output, claimed, clear_output, save_mod
 from s2sent.training.precision import bf16_problem
 from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
-from s2sent.training.recipes import Recipe
+from s2sent.training.recipes import Precision, Recipe
 from s2sent.training.setup import encoder_of, make_loss, make_model
 from s2sent.training.step import Stepper
-from s2sent.training.validation import Validator, find_validator, stsb
+from s2sent.training.validation import Validator, find_validator, has_stsb, stsb
 
 LOG_EVERY = 10
 """Steps to a line of the log; fewer in a run so short that its curve would have no points."""
@@ -90,6 +90,8 @@ def train(
         >>> train(recipe, "out").model.encode(["A sentence."])                                   # doctest: +SKIP
     """
     output, recipe = Path(output), recipe.anchored()
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ConfigError(f"checkpoint_every={checkpoint_every} is not legal: it is at least 1 step, or not given.")
     corpus = Corpus(recipe.corpus, recipe.columns)
     corpus.check()  # first of all: a wrong path should not be found out after a model was loaded
     ranks = Ranks.join(device)
@@ -140,13 +142,15 @@ class _Run:
             self.listener.note("No checkpoint is left to go on from: beginning at the first step.")
 
         self.listener.doing("Reading the text")
+        self.dev = self._choose_dev(found)
         self.survey = self._read_corpus()
         self.total = self._plan()
         if found is not None:
             self._check_same(found)
 
         self.listener.doing("Loading the backbone")
-        autocast = self._precision()
+        self.precision = self._choose_precision(found)
+        autocast = torch.bfloat16 if self.precision == "bf16" else None
         seed_step(recipe.seed, 0, 0)  # new weights are the same on every rank
         self.model = make_model(recipe, ranks.device)
         self.loss: ContrastiveLoss = make_loss(recipe, self.model).to(ranks.device)
@@ -174,9 +178,19 @@ class _Run:
         if found is None and ranks.leads:  # after the log, by which a run's recipe is told from a person's
             recipe.save(self.output / "recipe.toml")
 
+    def _choose_dev(self, found: Checkpoint | None) -> str:
+        """Say what `auto` means: once, for steps compare by one score, and held-out lines are not trained on."""
+        dev = self.recipe.dev if found is None else found.run.get("dev", self.recipe.dev)
+        if dev == "stsb" and self.recipe.dev == "auto" and not has_stsb():
+            raise DataError(
+                f"The run in {self.output} chooses its best step by STS-B dev, and S2SENT_DATA no longer names a "
+                "folder that has it. Set it as it was to go on, or begin anew with --restart."
+            )
+        return ("stsb" if has_stsb() else "heldout") if dev == "auto" else dev
+
     def _read_corpus(self) -> Survey:
         survey = self.corpus.survey()
-        self.validator = find_validator(self.recipe.dev, self.corpus, survey.examples)
+        self.validator = find_validator(self.dev, self.corpus, survey.examples)
         if self.corpus.held_out:
             survey = self.corpus.survey()
         if self.validator is not None:
@@ -195,13 +209,15 @@ class _Run:
         steps = self.survey.examples // together * self.recipe.epochs
         return min(steps, self.recipe.steps or steps)
 
-    def _precision(self) -> torch.dtype | None:
-        if self.recipe.precision == "fp32":
-            return None
+    def _choose_precision(self, found: Checkpoint | None) -> Precision:
+        """What the recipe says where the machine can; a run that began in fp32 for want of bf16 goes on in it."""
+        began = None if found is None else found.run.get("precision")
+        if "fp32" in (self.recipe.precision, began):
+            return "fp32"
         if problem := bf16_problem(self.ranks.device):
-            self.listener.note(f"Training in fp32: {problem}.")
-            return None
-        return torch.bfloat16
+            self.listener.note(f"{'Training' if found is None else 'Going on'} in fp32: {problem}.")
+            return "fp32"
+        return "bf16"
 
     def to_the_end(self, checkpoint_every: int | None) -> Finished:
         """Take all steps that are left, then save the best model."""
@@ -292,10 +308,12 @@ class _Run:
     def _say_if_worse(self) -> None:
         before, best = self.progress.before, self.progress.best_score
         if before is not None and best is not None and best < before:
+            selection = self.recipe.selection
+            could_start = selection.branches > 1 and selection.prior != "last"
+            instead = "start from its last block (--gate linear --prior last), or" if could_start else "train it"
             self.listener.note(
                 f"No step was as good as none: {before:.2f} before the first, {best:.2f} at best. To adapt an encoder "
-                "that is good already, start from its last block (--gate linear --prior last), or with a lower "
-                "--learning-rate."
+                f"that is good already, {instead} with a lower --learning-rate."
             )
 
     def _score(self, validator: Validator) -> float:
@@ -319,7 +337,13 @@ class _Run:
         progress = self.progress
         progress.duplicates, progress.leftover = self.batches.duplicates, self.batches.leftover
         if self.ranks.leads:
-            run = {"recipe": self.recipe.to_dict(), "checksum": self.survey.checksum, "ranks": self.ranks.world}
+            run = {
+                "recipe": self.recipe.to_dict(),
+                "checksum": self.survey.checksum,
+                "ranks": self.ranks.world,
+                "dev": self.dev,
+                "precision": self.precision,
+            }
             self.checkpoints.write(self.loss, self.stepper.optimizer, progress, run)
         self.ranks.wait()
 
@@ -359,7 +383,8 @@ class _Run:
             self.listener.doing("Saving the model")
             shown = {name: f"{value:.2f}" for name, value in scores.items()}
             step = f"{progress.best_step:,} of {progress.step:,}"
-            card = model_card(self.output.resolve().name, self.recipe, data, shown, step, has_curve=drawn)
+            recipe = replace(self.recipe, precision=self.precision)
+            card = model_card(self.output.resolve().name, recipe, data, shown, step, has_curve=drawn)
             save_model(self.model, self.output, card)
             self.log.close()
             self.checkpoints.clear()
