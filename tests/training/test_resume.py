@@ -297,17 +297,22 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_restart_clears_a_run_and_nothing_else(bert: Path, corpus: Path, tmp_path: Path) -> None:
-    """A folder with a person's recipe, or with a file beside a run's own, stays as it is to the byte."""
+    """A folder with a person's recipe, another tool's checkpoint or a file beside a run's own stays as it is."""
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=2)
-    project, out = tmp_path / "project", tmp_path / "out"
+    project, foreign, out = tmp_path / "project", tmp_path / "foreign", tmp_path / "out"
     train(recipe, out)
-    project.mkdir()
-    (project / "recipe.toml").write_text("# why these values\n" + (out / "recipe.toml").read_text())
-    (out / "1_SelectivePooling" / "notes.txt").write_text("of mine")
-    for folder, stranger in ((project, "recipe.toml"), (out, "1_SelectivePooling/notes.txt")):
+    for path, text in (
+        (project / "recipe.toml", "# why these values\n" + (out / "recipe.toml").read_text()),
+        (foreign / "checkpoints" / "step-000000009" / "model.pt", "of another tool"),
+        (out / "1_SelectivePooling" / "notes.txt", "of mine"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        folder = next(folder for folder in (project, foreign, out) if path.is_relative_to(folder))
         before = contents(folder)
-        with pytest.raises(ConfigError, match=f"it has {stranger}, which no run left there"):
-            train(recipe, folder, restart=True)
+        for restart in (True, False) if folder is not out else (True,):
+            with pytest.raises(ConfigError, match=f"it has {path.relative_to(folder)}, which no run says it wrote"):
+                train(recipe, folder, restart=restart)
         assert contents(folder) == before
     (out / "1_SelectivePooling" / "notes.txt").unlink()
     other = replace(recipe, selection=SelectionConfig(fusion="last", gate="none"))
@@ -351,7 +356,7 @@ def test_a_restart_killed_while_it_clears_can_be_given_again(
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=2)
     whole = tmp_path / "whole"
     train(recipe, whole)
-    count = len(contents(whole))
+    count = len(contents(whole)) - 1  # the log stays
     unlink = Path.unlink
     for survived in range(0, count, 2):
         out = tmp_path / str(survived)

@@ -17,11 +17,14 @@ from s2sent.errors import ConfigError, S2SentError
 from s2sent.training.checkpoint import Checkpoint, whole_folder
 from s2sent.training.recipes import Recipe, read_toml
 
-_LOCK, _FILES = "training/.lock", "training/files.txt"
+_LOCK, _LOG, _FILES = "training/.lock", "training/log.jsonl", "training/files.txt"
+_FIRST = (_LOCK, "training/log.new")
+"""What a run has written before its log is there. In a folder without a log, nothing else is a run's."""
 _OWN = (
-    _LOCK,
+    *_FIRST,
+    _LOG,
     _FILES,
-    "training/log.*",
+    "recipe.toml",
     "training/curve.png",
     "training/events.out.tfevents.*",
     "checkpoints/step-*",
@@ -30,7 +33,7 @@ _OWN = (
     "checkpoints/.writing-*",
     ".checkpoints-removed/*",
 )
-"""What a run writes, besides its recipe and the model's files, which it lists in `_FILES`."""
+"""What a run writes, besides the model's files, which it lists in `_FILES`."""
 
 
 class FinishedError(ConfigError):
@@ -64,8 +67,8 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None, *, rest
         )
     if stranger := next((path for path, own in _files(output) if not own), None):
         raise ConfigError(
-            f"{output} is not empty: it has {stranger.relative_to(output)}, which no run left there. Choose another "
-            "output."
+            f"{output} is not empty: it has {stranger.relative_to(output)}, which no run says it wrote. Choose "
+            "another output."
         )
 
 
@@ -86,14 +89,12 @@ def _differing(before: Mapping[str, Any], recipe: Recipe) -> str:
 
 def _files(output: Path) -> Iterator[tuple[Path, bool]]:
     """All files in `output`, and whether a run wrote them."""
-    listed = output / _FILES
-    model = listed.read_text(encoding="utf-8").splitlines() if listed.exists() else []
-    if (output / "training" / "log.jsonl").exists():  # without a log, the recipe is a person's
-        model.append("recipe.toml")
+    own, listed = _OWN if (output / _LOG).exists() else _FIRST, output / _FILES
+    model = listed.read_text(encoding="utf-8").splitlines() if own is _OWN and listed.exists() else []
     for path in output.rglob("*"):
         if not path.is_dir():
             name = path.relative_to(output).as_posix()
-            yield path, name in model or any(fnmatchcase(name, pattern) for pattern in _OWN)
+            yield path, name in model or any(fnmatchcase(name, pattern) for pattern in own)
 
 
 @contextmanager
@@ -111,13 +112,13 @@ def claimed(output: Path) -> Iterator[None]:
 
 
 def clear_output(output: Path) -> None:
-    """Remove what an earlier run wrote but for its checkpoints, and nothing else.
+    """Remove what an earlier run wrote but for its checkpoints and the log, and nothing else.
 
-    Cut short, it leaves no model, and nothing that would be taken for a stranger's: what tells them apart goes last.
+    Cut short, it leaves no model, and nothing that would be taken for a stranger's: the list goes last, the log stays.
     """
     own = [path for path, own in _files(output) if own and not path.is_relative_to(output / "checkpoints")]
     for path in sorted(own, key=lambda path: (path.name != "modules.json", path.parent.name == "training")):
-        if path != output / _LOCK:  # which we hold
+        if path not in (output / _LOCK, output / _LOG):
             path.unlink()
     for folder in {path.parent for path in own} - {output}:
         with suppress(OSError):  # not empty

@@ -175,7 +175,7 @@ class _Run:
         else:
             self._restore(found)
         self.log = Log(self.output / "training", upto=self.progress.step, active=ranks.leads)
-        if found is None and ranks.leads:  # after the log, by which a run's recipe is told from a person's
+        if found is None and ranks.leads:  # after the log, without which it would be taken for a person's
             recipe.save(self.output / "recipe.toml")
 
     def _choose_dev(self, found: Checkpoint | None) -> str:
