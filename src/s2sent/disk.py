@@ -1,8 +1,9 @@
-"""Files that are whole or not there: what is written may be cut off at any instant."""
+"""Files that are whole or not there: what is written may be cut off at any instant. And locks that die with us."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -92,3 +93,18 @@ def new_folder(target: Path) -> Iterator[Path]:
         raise unwritable(target, error) from error
     finally:
         shutil.rmtree(writing, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock that the kernel drops when its process ends: whether we got it, which with `wait` we always do."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)

@@ -209,7 +209,7 @@ def test_a_full_disk_stops_everything_and_blames_no_run(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("s2sent.experiments.store.os.fsync", full)
+    monkeypatch.setattr("s2sent.disk.os.fsync", full)
     with pytest.raises(DiskFullError, match="Make room"):
         run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu")
     assert [path.name for path in (tmp_path / "store").iterdir()] == [".claims"]

@@ -18,7 +18,9 @@ from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.training import Recipe, SimCSE, train
 from s2sent.training import precision as precision_module
 from s2sent.training.log import Listener
+from s2sent.training.ranks import best_device
 from s2sent.training.step import DivergedError
+from s2sent.training.validation import Geometry
 from training.runs import make_lines
 
 
@@ -118,6 +120,46 @@ def test_mistakes_are_said_before_a_model_is_loaded(
         run(corpus, "-o", out)
     with pytest.raises(ConfigError, match=r"dev='nowhere\.csv' is not legal"):
         run(corpus, "-b", bert, "-o", out, "--dev", "nowhere.csv")
+    with pytest.raises(DataError, match=r"lines\.txt/out cannot be written: Not a directory\."):
+        run(corpus, "-b", bert, "-o", corpus / "out")
+    with pytest.raises(ConfigError, match=r"device='abacus' cannot be used here .*Leave it out to train on"):
+        run(corpus, "-b", bert, "-o", out, "--device", "abacus")
+    for steps in (0, -1):
+        with pytest.raises(ConfigError, match=f"checkpoint_every={steps} is not legal"):
+            run(corpus, "-b", bert, "-o", out, "--checkpoint-every", steps)
+
+
+def test_a_device_this_machine_has_not(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    absent = next(name for name in ("cuda", "mps", "xpu") if name != best_device())
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),))
+    with pytest.raises(ConfigError, match=f"device='{absent}' cannot be used here"):
+        train(recipe, tmp_path / "out", device=absent)
+
+
+def test_only_the_rank_that_leads_draws_a_bar(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.cli.train_screen.Screen", lambda: pytest.fail("a second bar"))
+    monkeypatch.setattr("s2sent.cli.screen.errors.status", lambda _: pytest.fail("a second bar"))
+    monkeypatch.setenv("RANK", "1")
+    run(corpus, "-b", bert, "-o", tmp_path / "out", "--batch-size", 16, "--steps", 1, "--dev", "none")
+
+
+@pytest.mark.parametrize(("prior", "told"), [("last", False), ("uniform", True)])
+def test_what_to_do_when_no_step_helped(
+    prior: str, told: bool, bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told to start as they did."""
+    falling = iter(range(10, 0, -1))
+    monkeypatch.setattr(Geometry, "__call__", lambda *_: float(next(falling)))
+    heard = Heard()
+    recipe = SimCSE(
+        backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=2, dev="heldout", selection={"prior": prior}
+    )
+    train(recipe, tmp_path / "out", listener=heard)
+    assert heard.notes[-1].startswith("No step was as good as none: 10.00 before the first, 9.00 at best.")
+    assert ("--prior last" in heard.notes[-1]) == told
+    assert "--learning-rate" in heard.notes[-1]
 
 
 def test_a_corpus_of_one_sentence(bert: Path, tmp_path: Path) -> None:
@@ -145,6 +187,8 @@ def test_bf16_that_kills_falls_back_with_a_line(
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=2, dev="none", precision="bf16")
     train(recipe, tmp_path / "out", listener=heard)
     assert heard.notes == ["Training in fp32: bfloat16 arithmetic kills a process on this CPU (signal 4)."]
+    assert 'precision = "fp32"' in (tmp_path / "out" / "README.md").read_text()
+    assert Recipe.load(tmp_path / "out" / "recipe.toml").precision == "bf16"  # the same command is the same run
 
 
 def test_gradient_checkpointing_and_gradcache_change_nothing_but_memory(corpus: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -147,7 +149,8 @@ def train(
     }
     if output is None:
         raise ConfigError("Say where the model shall go: --output FOLDER.")
-    with errors.status("Starting"):  # the imports alone take seconds
+    leads = os.environ.get("RANK", "0") == "0"  # of several processes, one speaks
+    with errors.status("Starting") if leads else nullcontext():  # the imports alone take seconds
         from transformers.utils import logging
 
         from s2sent.cli.train_screen import Screen
@@ -157,7 +160,7 @@ def train(
         chosen = _recipe(given, selection, run["recipe"], run["preset"])
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        with Screen() as screen:
+        with Screen() if leads else nullcontext() as screen:
             done = go(
                 chosen,
                 output,
@@ -167,7 +170,8 @@ def train(
                 listener=screen,
             )
     except FinishedError as said:  # the same command again, as after an interruption: nothing is left to do
-        console.print(escape(str(said)))
+        if leads:
+            console.print(escape(str(said)))
         return
     if not done.leads:
         return

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 import s2sent
 from s2sent.data.corpus import Corpus, is_file_name
 from s2sent.data.sts import Pairs, STSTask
-from s2sent.disk import whole_file
+from s2sent.disk import locked, whole_file
 from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
-from s2sent.experiments.store import locked
 from s2sent.training.log import Listener
 from s2sent.training.recipes import Recipe
 

@@ -7,15 +7,13 @@ FOLDER/.claims/<key>       locked by whoever is doing this run; the kernel unloc
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from s2sent.disk import whole_file
+from s2sent.disk import locked, whole_file
 from s2sent.errors import ConfigError, DataError
 
 Record = dict[str, Any]
@@ -82,21 +80,6 @@ class Store:
                     for leftover in folder.glob(f".{key}.json.*.writing"):
                         leftover.unlink(missing_ok=True)
             yield ours
-
-
-@contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock that the kernel drops when its process ends: whether we got it, which with `wait` we always do."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(handle)
 
 
 def _read(path: Path, key: str) -> Record | None:

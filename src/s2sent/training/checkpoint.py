@@ -67,11 +67,6 @@ class Checkpoint:
     progress: Progress
     run: dict[str, Any]
 
-    @property
-    def step(self) -> int:
-        """How many steps are behind it."""
-        return self.progress.step
-
     def restore(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put weights and moments back in place."""
         load_weights(loss, self.folder / _WEIGHTS)
@@ -85,21 +80,30 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in one folder."""
+    """The checkpoints of one run, in one folder.
+
+    Attributes:
+        passed_over: What `newest` could not use, and why, a line each.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.passed_over: list[str] = []
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest whole checkpoint; one that is damaged is passed over."""
+        """Return the newest whole checkpoint; one that is damaged, or whose best step is, is passed over."""
+        self.passed_over.clear()
         for folder in sorted(self.folder.glob("step-*"), reverse=True):
             try:
                 state = json.loads((folder / _STATE).read_bytes())
-                for name in (_WEIGHTS, _OPTIMIZER):
-                    check_safetensors(folder / name)
-                return Checkpoint(folder, Progress.from_dict(state["progress"]), state["run"])
-            except (OSError, ValueError, KeyError, TypeError):  # ModelError is a ValueError, too
-                continue
+                found = Checkpoint(folder, Progress.from_dict(state["progress"]), state["run"])
+                for path in (folder / _WEIGHTS, folder / _OPTIMIZER):
+                    check_safetensors(path)
+                if found.progress.best_score is not None:
+                    check_safetensors(self._best(found.progress.best_step) / _WEIGHTS)
+                return found
+            except (OSError, ValueError, KeyError, TypeError) as error:  # ModelError is a ValueError, too
+                self.passed_over.append(f"Passed over the checkpoint {folder}, which cannot be used: {error}")
         return None
 
     def write(self, loss: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, run: dict[str, Any]) -> None:
@@ -110,19 +114,23 @@ class Checkpoints:
             for parameter, moment in optimizer.state.items()
             for kind, value in moment.items()
         }
-        with whole_folder(self.folder / f"step-{progress.step:09d}") as folder:
+        target = self.folder / f"step-{progress.step:09d}"
+        with whole_folder(target) as folder:
             save_file(weights_of(loss), folder / _WEIGHTS)
             save_file(moments, folder / _OPTIMIZER)
             state = {"progress": asdict(progress), "run": run}
             (folder / _STATE).write_text(json.dumps(state), encoding="utf-8")
-        for old in sorted(self.folder.glob("step-*"))[:-KEEP]:
-            shutil.rmtree(old, ignore_errors=True)
+        steps = sorted(self.folder.glob("step-*"))
+        kept = [step for step in steps if step <= target][-KEEP:]  # those beyond it were passed over
+        for step in set(steps) - set(kept):
+            shutil.rmtree(step, ignore_errors=True)
         self._forget_best(keep=progress.best_step)
 
     def write_best(self, loss: nn.Module, step: int) -> None:
         """Keep the weights of the best step so far. The checkpoint that knows of it is written later."""
         with whole_folder(self._best(step)) as folder:
             save_file(weights_of(loss), folder / _WEIGHTS)
+        self._forget_best(keep=step)
 
     def restore_best(self, loss: nn.Module, step: int) -> None:
         """Put the weights of the best step in place."""
@@ -145,9 +153,9 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove them all: at once as anybody sees it, for half of them would be a run that cannot go on."""
+        gone = self.folder.with_name(".checkpoints-removed")
+        shutil.rmtree(gone, ignore_errors=True)  # of a run that was killed right here
         if self.folder.exists():
-            gone = self.folder.with_name(".checkpoints-removed")
-            shutil.rmtree(gone, ignore_errors=True)
             self.folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 

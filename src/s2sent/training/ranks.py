@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
+from s2sent.errors import ConfigError
+
 
 def best_device() -> str:
     """Return where to train if nobody says: this machine's accelerator, if there is one."""
@@ -34,7 +36,14 @@ class Ranks:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
         device = device or best_device()
-        where = torch.device(device, local) if device == "cuda" and world > 1 else torch.device(device)
+        try:
+            where = torch.device(device, local) if device == "cuda" and world > 1 else torch.device(device)
+            torch.empty(1, device=where)  # it may be known by name alone
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigError(
+                f"device={device!r} cannot be used here ({str(error).partition('. ')[0]}). Leave it out to train on "
+                f"{best_device()!r}."
+            ) from error
         if world > 1 and not dist.is_initialized():
             # The host's gather with gradient; its replacement is not public yet.
             warnings.filterwarnings("ignore", r"torch\.distributed\.nn\.functional\.all_gather is deprecated")

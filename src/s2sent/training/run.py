@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,14 @@ from s2sent.training.card import model_card
 from s2sent.training.checkpoint import Checkpoint, Checkpoints, Progress
 from s2sent.training.log import Listener, Log, read_log
 from s2sent.training.objectives import ContrastiveLoss
-from s2sent.training.output import check_output, clear_output, save_model
+from s2sent.training.output import check_output, claimed, clear_output, save_model
 from s2sent.training.precision import bf16_problem
 from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
-from s2sent.training.recipes import Recipe
+from s2sent.training.recipes import Precision, Recipe
 from s2sent.training.setup import encoder_of, make_loss, make_model
 from s2sent.training.step import Stepper
-from s2sent.training.validation import Validator, find_validator, stsb
+from s2sent.training.validation import Validator, find_validator, has_stsb, stsb
 
 LOG_EVERY = 10
 """Steps to a line of the log; fewer in a run so short that its curve would have no points."""
@@ -78,7 +79,7 @@ def train(
     Args:
         recipe: Everything that decides the result.
         output: The folder for the model, its recipe, card and log. While the run lasts, also for checkpoints.
-        restart: Throw away what an earlier run left in `output`.
+        restart: Throw away what an earlier run left in `output`, as soon as this one is ready to begin.
         checkpoint_every: Steps between checkpoints; None: every five minutes, and at the end.
         device: Where to run; by default the best there is.
         listener: Hears how it goes.
@@ -89,13 +90,16 @@ def train(
         >>> train(recipe, "out").model.encode(["A sentence."])                                   # doctest: +SKIP
     """
     output, recipe = Path(output), recipe.anchored()
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ConfigError(f"checkpoint_every={checkpoint_every} is not legal: it is at least 1 step, or not given.")
     corpus = Corpus(recipe.corpus, recipe.columns)
     corpus.check()  # first of all: a wrong path should not be found out after a model was loaded
     ranks = Ranks.join(device)
     try:
-        run = _Run(recipe, output, corpus, ranks, listener if listener and ranks.leads else Listener())
-        run.prepare(restart)
-        return run.to_the_end(checkpoint_every)
+        run = _Run(recipe, output, corpus, ranks, listener if listener and ranks.leads else Listener(), restart)
+        with run.claim() as found:
+            run.prepare(found)
+            return run.to_the_end(checkpoint_every)
     except OSError as error:  # checkpoints say it themselves; this is for the log and all the small files
         if is_full(error):
             raise DiskFullError(f"The disk is full: {output} cannot be written to. Make room and run again.") from error
@@ -105,31 +109,48 @@ def train(
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, output: Path, corpus: Corpus, ranks: Ranks, listener: Listener) -> None:
+    def __init__(
+        self, recipe: Recipe, output: Path, corpus: Corpus, ranks: Ranks, listener: Listener, restart: bool
+    ) -> None:
         self.recipe, self.output, self.corpus, self.ranks, self.listener = recipe, output, corpus, ranks, listener
+        self.restart = restart
         self.checkpoints = Checkpoints(output / "checkpoints")
         self.validator: Validator | None = None
         self.progress = Progress()
         self.recent: list[float] = []  # losses since the log's last line,
         self.tokens = 0  # and tokens
 
-    def prepare(self, restart: bool) -> None:
+    @contextmanager
+    def claim(self) -> Iterator[Checkpoint | None]:
+        """Have the output to ourselves; give the checkpoint to go on from, if there is one."""
+        self._look()  # before anything is made there
+        with claimed(self.output) if self.ranks.leads else nullcontext():
+            self.ranks.wait()
+            yield self._look()  # again: who had it a moment ago may have come further, or to the end
+
+    def _look(self) -> Checkpoint | None:
+        found = None if self.restart else self.checkpoints.newest()
+        check_output(self.output, self.recipe, found, restart=self.restart)
+        return found
+
+    def prepare(self, found: Checkpoint | None) -> None:
         """Read the corpus once, build or restore everything."""
         recipe, ranks = self.recipe, self.ranks
-        if ranks.leads and restart:
-            clear_output(self.output)
-        ranks.wait()
-        found = self.checkpoints.newest()
-        check_output(self.output, recipe, found)
+        for line in self.checkpoints.passed_over:
+            self.listener.note(line)
+        if self.checkpoints.passed_over and found is None:
+            self.listener.note("No checkpoint is left to go on from: beginning at the first step.")
 
         self.listener.doing("Reading the text")
+        self.dev = self._choose_dev(found)
         self.survey = self._read_corpus()
         self.total = self._plan()
         if found is not None:
             self._check_same(found)
 
         self.listener.doing("Loading the backbone")
-        autocast = self._precision()
+        self.precision = self._choose_precision(found)
+        autocast = torch.bfloat16 if self.precision == "bf16" else None
         seed_step(recipe.seed, 0, 0)  # new weights are the same on every rank
         self.model = make_model(recipe, ranks.device)
         self.loss: ContrastiveLoss = make_loss(recipe, self.model).to(ranks.device)
@@ -147,16 +168,29 @@ class _Run:
         )
         if found is None:
             ranks.share_weights(self.loss)
-            if ranks.leads:
-                self.output.mkdir(parents=True, exist_ok=True)
-                recipe.save(self.output / "recipe.toml")
+            if ranks.leads:  # nothing an earlier run left is touched before this one can begin
+                if self.restart:
+                    self.checkpoints.clear()
+                clear_output(self.output)
         else:
             self._restore(found)
         self.log = Log(self.output / "training", upto=self.progress.step, active=ranks.leads)
+        if found is None and ranks.leads:  # after the log, without which it would be taken for a person's
+            recipe.save(self.output / "recipe.toml")
+
+    def _choose_dev(self, found: Checkpoint | None) -> str:
+        """Say what `auto` means: once, for steps compare by one score, and held-out lines are not trained on."""
+        dev = self.recipe.dev if found is None else found.run.get("dev", self.recipe.dev)
+        if dev == "stsb" and self.recipe.dev == "auto" and not has_stsb():
+            raise DataError(
+                f"The run in {self.output} chooses its best step by STS-B dev, and S2SENT_DATA no longer names a "
+                "folder that has it. Set it as it was to go on, or begin anew with --restart."
+            )
+        return ("stsb" if has_stsb() else "heldout") if dev == "auto" else dev
 
     def _read_corpus(self) -> Survey:
         survey = self.corpus.survey()
-        self.validator = find_validator(self.recipe.dev, self.corpus, survey.examples)
+        self.validator = find_validator(self.dev, self.corpus, survey.examples)
         if self.corpus.held_out:
             survey = self.corpus.survey()
         if self.validator is not None:
@@ -175,13 +209,15 @@ class _Run:
         steps = self.survey.examples // together * self.recipe.epochs
         return min(steps, self.recipe.steps or steps)
 
-    def _precision(self) -> torch.dtype | None:
-        if self.recipe.precision == "fp32":
-            return None
+    def _choose_precision(self, found: Checkpoint | None) -> Precision:
+        """What the recipe says where the machine can; a run that began in fp32 for want of bf16 goes on in it."""
+        began = None if found is None else found.run.get("precision")
+        if "fp32" in (self.recipe.precision, began):
+            return "fp32"
         if problem := bf16_problem(self.ranks.device):
-            self.listener.note(f"Training in fp32: {problem}.")
-            return None
-        return torch.bfloat16
+            self.listener.note(f"{'Training' if found is None else 'Going on'} in fp32: {problem}.")
+            return "fp32"
+        return "bf16"
 
     def to_the_end(self, checkpoint_every: int | None) -> Finished:
         """Take all steps that are left, then save the best model."""
@@ -225,7 +261,8 @@ class _Run:
                     self._write_checkpoint()
                     clock = time.monotonic()
                 if stopped:
-                    self.listener.note(f"Stopped after step {progress.step}. The same command goes on from there.")
+                    command = f"The same command{' without --restart' if self.restart else ''}"
+                    self.listener.note(f"Stopped after step {progress.step}. {command} goes on from there.")
                     raise KeyboardInterrupt
                 if progress.step == self.total:
                     break
@@ -271,10 +308,12 @@ class _Run:
     def _say_if_worse(self) -> None:
         before, best = self.progress.before, self.progress.best_score
         if before is not None and best is not None and best < before:
+            selection = self.recipe.selection
+            could_start = selection.branches > 1 and selection.prior != "last"
+            instead = "start from its last block (--gate linear --prior last), or" if could_start else "train it"
             self.listener.note(
                 f"No step was as good as none: {before:.2f} before the first, {best:.2f} at best. To adapt an encoder "
-                "that is good already, start from its last block (--gate linear --prior last), or with a lower "
-                "--learning-rate."
+                f"that is good already, {instead} with a lower --learning-rate."
             )
 
     def _score(self, validator: Validator) -> float:
@@ -298,7 +337,13 @@ class _Run:
         progress = self.progress
         progress.duplicates, progress.leftover = self.batches.duplicates, self.batches.leftover
         if self.ranks.leads:
-            run = {"recipe": self.recipe.to_dict(), "checksum": self.survey.checksum, "ranks": self.ranks.world}
+            run = {
+                "recipe": self.recipe.to_dict(),
+                "checksum": self.survey.checksum,
+                "ranks": self.ranks.world,
+                "dev": self.dev,
+                "precision": self.precision,
+            }
             self.checkpoints.write(self.loss, self.stepper.optimizer, progress, run)
         self.ranks.wait()
 
@@ -338,7 +383,8 @@ class _Run:
             self.listener.doing("Saving the model")
             shown = {name: f"{value:.2f}" for name, value in scores.items()}
             step = f"{progress.best_step:,} of {progress.step:,}"
-            card = model_card(self.output.resolve().name, self.recipe, data, shown, step, has_curve=drawn)
+            recipe = replace(self.recipe, precision=self.precision)
+            card = model_card(self.output.resolve().name, recipe, data, shown, step, has_curve=drawn)
             save_model(self.model, self.output, card)
             self.log.close()
             self.checkpoints.clear()

@@ -93,14 +93,12 @@ def encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
 
 
 def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
-    """Return what `Recipe.dev` means. For held-out lines the corpus is told to keep them out of training."""
+    """Return what `Recipe.dev` means but for `auto`. The corpus is told to keep held-out lines out of training."""
     if dev == "none":
         return None
-    if dev == "auto" and has_stsb():
-        dev = "stsb"
     if dev == "stsb":
         return stsb("dev")
-    if dev in ("auto", "heldout"):
+    if dev == "heldout":
         wanted = min(MOST_HELD_OUT, max(32, examples // 50), examples // 5)
         corpus.held_out = int(2**32 * wanted / examples)
         texts = [example[0] for example in corpus.held_out_examples(MOST_HELD_OUT)]
