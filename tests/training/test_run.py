@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
 from typer.testing import CliRunner
 
 import s2sent
@@ -18,6 +22,7 @@ from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.training import Recipe, SimCSE, train
 from s2sent.training import precision as precision_module
 from s2sent.training.log import Listener
+from s2sent.training.setup import make_loss, make_model, make_optimizer
 from s2sent.training.step import DivergedError
 from training.runs import make_lines
 
@@ -169,12 +174,21 @@ def test_gradient_checkpointing_and_gradcache_change_nothing_but_memory(corpus: 
     assert losses[0][0] != pytest.approx(losses[0][-1], rel=1e-2)  # it did learn
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_backbone_stored_in_half_is_trained_in_full(
+    dtype: torch.dtype, bert: Path, corpus: Path, tmp_path: Path
+) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(bert, half)
+    AutoModel.from_pretrained(bert, dtype=dtype).save_pretrained(half)
+    assert {tensor.dtype for tensor in load_file(half / "model.safetensors").values()} == {dtype}
+    recipe = SimCSE(backbone=str(half), corpus=(str(corpus),), head="mlp", mlm_weight=0.1)
+    loss = make_loss(recipe, make_model(recipe, torch.device("cpu")))
+    assert {parameter.dtype for parameter in loss.parameters()} == {torch.float32}
+
+
 def test_the_selector_has_its_own_learning_rate(bert: Path, corpus: Path, tmp_path: Path) -> None:
-    from s2sent.training.setup import make_loss, make_model, make_optimizer
-
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), learning_rate=1e-5, selector_learning_rate=1e-2)
-    import torch
-
     loss = make_loss(recipe, make_model(recipe, torch.device("cpu")))
     rates = {id(p): group["lr"] for group in make_optimizer(recipe, loss).param_groups for p in group["params"]}
     assert {rates[id(p)] for p in loss.model[1].parameters()} == {1e-2}

@@ -23,7 +23,12 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
     """Build the encoder; it keeps the backbone's own longest text, whatever training cuts to."""
     template = recipe.template if isinstance(recipe, PromptCSE) else None
     model = build(
-        recipe.backbone, selection=recipe.selection, pooling=recipe.pooling, template=template, device=str(device)
+        recipe.backbone,
+        selection=recipe.selection,
+        pooling=recipe.pooling,
+        template=template,
+        device=str(device),
+        model_kwargs={"dtype": torch.float32},  # or it is what the backbone was stored in: small updates vanish in half
     )
     if recipe.gradient_checkpointing:
         encoder_of(model).auto_model.gradient_checkpointing_enable(
