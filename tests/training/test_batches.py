@@ -45,6 +45,16 @@ def test_every_sentence_once_and_like_lengths_together(by_length: bool) -> None:
     assert (padding < 0.05) == by_length
 
 
+def test_examples_without_a_token_are_left_out_and_the_others_come_once() -> None:
+    lines = [f"word {number}" if number % 7 else " " * number for number in range(600)]
+    batches = Batches(Lines(lines), tokenize, 16, window=100)
+    found = rows(list(batches.epoch(Position())))
+    assert all(found)
+    assert len(set(found)) == len(found)
+    assert batches.no_text == len(range(0, 600, 7))
+    assert len(found) + batches.leftover + batches.no_text == 600
+
+
 def test_the_order_is_the_seeds() -> None:
     def drawn(**options: int) -> list[tuple[int, ...]]:
         return rows(list(Batches(Lines(make_lines(300)), tokenize, 8, **options).epoch(Position())))

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 import s2sent
 from conftest import make_backbone
 from s2sent.cli import app
+from s2sent.data.corpus import Corpus
 from s2sent.errors import ConfigError, DataError, S2SentError
-from s2sent.training import Recipe, SimCSE, train
+from s2sent.training import PromptCSE, Recipe, SimCSE, train
 from s2sent.training import precision as precision_module
 from s2sent.training.log import Listener
 from s2sent.training.setup import make_loss, make_model, make_optimizer
@@ -130,6 +131,18 @@ def test_a_corpus_of_one_sentence(bert: Path, tmp_path: Path) -> None:
     same.write_text("the same\n" * 100)
     with pytest.raises(DataError, match="no batch of 16 different texts"):
         train(SimCSE(backbone=str(bert), corpus=(str(same),), batch_size=16, dev="none"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [SimCSE, PromptCSE])
+def test_lines_without_a_token_are_left_out_and_counted(kind: type[Recipe], bert: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some.txt"
+    nothing = ["\u200b" * number for number in range(1, 41)]  # survives `str.strip`, and no BERT has a token for it
+    some.write_text("\n".join([*make_lines(120), *nothing]))
+    done = train(kind(backbone=str(bert), corpus=(str(some),), batch_size=8, dev="heldout"), tmp_path / "out")
+    held_out = Corpus([str(some)], held_out=int(2**32 * 32 / 160)).held_out_examples(1000)
+    hidden = sum(text.startswith("\u200b") for (text,) in held_out)
+    assert hidden
+    assert f"{40 - hidden} left out, in which the tokenizer finds no text" in done.data
 
 
 def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Batches:
 
     Args:
         corpus: The examples.
-        tokenize: From texts to token ids, cut to length.
+        tokenize: From texts to token ids, cut to length; none for a text that has no token. Its example is left out.
         size: How many examples a rank has in a batch.
         seed: Decides the order.
         window: How many examples are shuffled and sorted together.
@@ -84,6 +84,7 @@ class Batches:
     world: int = 1
     duplicates: int = field(default=0, init=False)
     leftover: int = field(default=0, init=False)
+    no_text: int = field(default=0, init=False)
 
     def epoch(self, start: Position) -> Iterator[Batch]:
         """Go through the rest of one pass over the corpus, from `start`."""
@@ -108,7 +109,8 @@ class Batches:
         chance = random.Random(f"{self.seed} {here.epoch} {here.window}")
         chance.shuffle(examples)
         ids = [self.tokenize(column) for column in zip(*examples, strict=True)]
-        order = list(range(len(examples)))
+        order = [row for row in range(len(examples)) if all(column[row] for column in ids)]
+        self.no_text += len(examples) - len(order)
         total = self.size * self.world
         # Who fills no batch is left to chance; sorted, it would always be the longest.
         order, left = order[: len(order) // total * total], order[len(order) // total * total :]

@@ -295,8 +295,8 @@ class _Run:
         self.listener.evaluated(progress.step, score, is_best)
 
     def _write_checkpoint(self) -> None:
-        progress = self.progress
-        progress.duplicates, progress.leftover = self.batches.duplicates, self.batches.leftover
+        progress, batches = self.progress, self.batches
+        progress.duplicates, progress.leftover, progress.no_text = batches.duplicates, batches.leftover, batches.no_text
         if self.ranks.leads:
             run = {"recipe": self.recipe.to_dict(), "checksum": self.survey.checksum, "ranks": self.ranks.world}
             self.checkpoints.write(self.loss, self.stepper.optimizer, progress, run)
@@ -316,8 +316,9 @@ class _Run:
 
     def _restore(self, found: Checkpoint) -> None:
         found.restore(self.loss, self.stepper.optimizer)
-        self.progress = found.progress
-        self.batches.duplicates, self.batches.leftover = found.progress.duplicates, found.progress.leftover
+        self.progress = progress = found.progress
+        batches = self.batches
+        batches.duplicates, batches.leftover, batches.no_text = progress.duplicates, progress.leftover, progress.no_text
         self.listener.note(f"Going on from step {self.progress.step} of {self.total}.")
 
     def _finish(self) -> Finished:
@@ -331,6 +332,8 @@ class _Run:
             data += f" {self.batches.duplicates:,} times a text was moved to a later batch, being in this one already."
         if self.batches.leftover:
             data += f" {self.batches.leftover:,} filled no batch."
+        if self.batches.no_text:
+            data += f" {self.batches.no_text:,} left out, in which the tokenizer finds no text."
         scores: dict[str, float] = {}
         if self.ranks.leads:
             scores = self._last_scores()

@@ -19,7 +19,9 @@ from s2sent.data.corpus import Corpus
 from s2sent.data.senteval import find_folder
 from s2sent.data.sts import read_sts
 from s2sent.errors import ConfigError, DataError
+from s2sent.model.tokens import token_ids
 from s2sent.training.recipes import DEV_CHOICES
+from s2sent.training.setup import encoder_of
 
 MOST_HELD_OUT = 1000
 
@@ -67,23 +69,26 @@ class Geometry:
 
     def __call__(self, model: SentenceTransformer) -> float:
         """Score the model as it is."""
+        tokens = token_ids(encoder_of(model), self.texts, max_length=64)  # to see which lines have any
+        texts = [text for text, ids in zip(self.texts, tokens, strict=True) if ids]
         with torch.random.fork_rng():
             torch.manual_seed(0)  # the same dropout every time, so that scores of different steps compare
-            one, other = (self._view(model) for _ in range(2))
+            one, other = (_view(model, texts) for _ in range(2))
         alignment = (one - other).square().sum(dim=1).mean()
-        clean = torch.nn.functional.normalize(torch.from_numpy(encode(model, list(self.texts))), dim=1)
+        clean = torch.nn.functional.normalize(torch.from_numpy(encode(model, texts)), dim=1)
         uniformity = torch.pdist(clean).square().mul(-2).exp().mean().log()
         return -float(alignment + uniformity)
 
-    @torch.no_grad()
-    def _view(self, model: SentenceTransformer) -> Tensor:
-        model.train()
-        rows = []
-        for start in range(0, len(self.texts), 64):
-            features = model.preprocess(list(self.texts[start : start + 64]))
-            features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
-            rows.append(model(features)["sentence_embedding"].float().cpu())
-        return torch.nn.functional.normalize(torch.cat(rows), dim=1)
+
+@torch.no_grad()
+def _view(model: SentenceTransformer, texts: list[str]) -> Tensor:
+    model.train()
+    rows = []
+    for start in range(0, len(texts), 64):
+        features = model.preprocess(texts[start : start + 64])
+        features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
+        rows.append(model(features)["sentence_embedding"].float().cpu())
+    return torch.nn.functional.normalize(torch.cat(rows), dim=1)
 
 
 def encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
