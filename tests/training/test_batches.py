@@ -76,10 +76,13 @@ def test_no_text_is_twice_in_a_batch_and_any_position_resumes(numbers: list[int]
         assert len(batch.columns[0]) == size
         assert len({row[0] for row in batch.columns[0]}) == size
     assert len(drawn) * size + batches.leftover == len(lines)
-    for number, batch in enumerate(drawn):
+    fresh = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
+    for number, batch in enumerate(fresh.epoch(Position())):
         again = Position.from_dict(asdict(batch.position))
-        rest = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window).epoch(again)
-        assert [b.columns for b in rest] == [b.columns for b in drawn[number + 1 :]]
+        resumed = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
+        resumed.duplicates, resumed.leftover = fresh.duplicates, fresh.leftover
+        assert [b.columns for b in resumed.epoch(again)] == [b.columns for b in drawn[number + 1 :]]
+        assert (resumed.duplicates, resumed.leftover) == (batches.duplicates, batches.leftover)
 
 
 def test_ranks_share_a_batch() -> None:

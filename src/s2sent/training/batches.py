@@ -98,6 +98,10 @@ class Batches:
                 return
             behind = replace(here, read=here.read + len(fresh), window=here.window + 1, batch=0)
             drawn = self._window([*here.carried, *fresh], here)
+            if here.batch == 0:  # else who saved the position has counted this window already
+                self.duplicates += drawn.moved
+                self.leftover += drawn.given_up
+                self.no_text += drawn.no_text
             for number, batch in enumerate(drawn.batches, start=1):
                 if number > here.batch:
                     after = replace(here, batch=number)
@@ -110,19 +114,18 @@ class Batches:
         chance.shuffle(examples)
         ids = [self.tokenize(column) for column in zip(*examples, strict=True)]
         order = [row for row in range(len(examples)) if all(column[row] for column in ids)]
-        self.no_text += len(examples) - len(order)
+        no_text = len(examples) - len(order)
         total = self.size * self.world
         # Who fills no batch is left to chance; sorted, it would always be the longest.
         order, left = order[: len(order) // total * total], order[len(order) // total * total :]
         if self.by_length:
             order.sort(key=lambda row: max(len(column[row]) for column in ids))
         batches, moved, without_place = _no_duplicates(order, examples, total)
-        self.duplicates += moved
         chance.shuffle(batches)
         # A corpus of few texts many times over must not be carried along whole: what a batch cannot hold is given up.
         left = [*left, *without_place]
-        self.leftover += len(left[total:])
-        return _Window(ids, batches, tuple(examples[row] for row in left[:total]))
+        carried = tuple(examples[row] for row in left[:total])
+        return _Window(ids, batches, carried, moved, len(left[total:]), no_text)
 
     def _share(self, drawn: _Window, rows: list[int], after: Position) -> Batch:
         own = rows[self.rank :: self.world]
@@ -135,6 +138,9 @@ class _Window:
     ids: list[Ids]
     batches: list[list[int]]
     left: tuple[Example, ...]
+    moved: int
+    given_up: int
+    no_text: int
 
 
 def _no_duplicates(
