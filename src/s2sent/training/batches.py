@@ -124,7 +124,7 @@ class Batches:
         order, left = order[: len(order) // total * total], order[len(order) // total * total :]
         if self.by_length:
             order.sort(key=lambda row: max(len(column[row]) for column in ids))
-        batches, moved, without_place = _no_duplicates(order, examples, total)
+        batches, moved, without_place = _no_duplicates(order, ids, total)
         chance.shuffle(batches)
         # A corpus of few texts many times over must not be carried along whole: what a batch cannot hold is given up.
         left = [*left, *without_place]
@@ -147,18 +147,17 @@ class _Window:
     no_text: int
 
 
-def _no_duplicates(
-    order: Sequence[int], examples: Sequence[Example], size: int
-) -> tuple[list[list[int]], int, list[int]]:
+def _no_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple[list[list[int]], int, list[int]]:
     """Cut `order` into batches in which no text occurs twice: a repeated one would be its own false negative.
 
+    Texts are the same if the model sees the same: "Yes" and "yes" without case, two that differ beyond the longest.
     Returns the batches, how many examples were moved to a later batch, and those that found no place.
     """
     batches: list[list[int]] = []
     waiting: deque[int] = deque()
     moved = 0
     batch: list[int] = []
-    texts: set[str] = set()
+    texts: set[tuple[int, ...]] = set()
 
     def full() -> bool:
         nonlocal batch, texts
@@ -169,10 +168,11 @@ def _no_duplicates(
         return True
 
     def place(row: int) -> bool:
-        if not texts.isdisjoint(examples[row]):
+        seen = [tuple(column[row]) for column in columns]
+        if not texts.isdisjoint(seen):
             return False
         batch.append(row)
-        texts.update(examples[row])
+        texts.update(seen)
         return True
 
     for row in order:
