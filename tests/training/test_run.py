@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,15 @@ def test_tensorboard_has_what_the_log_has(bert: Path, corpus: Path, tmp_path: Pa
         shown = [(event.step, event.value) for event in events.Scalars(name)]
         assert [step for step, _ in shown] == [step for step, _ in written]
         assert [value for _, value in shown] == pytest.approx([value for _, value in written], rel=1e-5)
+
+
+def test_a_score_that_is_no_number_is_not_the_best(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([nan, nan, 3.0, nan, 2.0])  # the first is before training
+    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: next(scores))
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=4, evaluate_every=1, dev="heldout")
+    assert train(recipe, tmp_path / "out").best_step == 2
 
 
 def test_a_run_that_diverges_says_so_and_keeps_its_weights(bert: Path, corpus: Path, tmp_path: Path) -> None:

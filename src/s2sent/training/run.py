@@ -7,6 +7,7 @@ step's number: the data's order comes from the seed, and every step seeds its ow
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -286,7 +287,8 @@ class _Run:
         if self.validator is None:
             return
         progress, score = self.progress, self._score(self.validator)
-        is_best = progress.best_score is None or score > progress.best_score
+        best = progress.best_score
+        is_best = best is None or math.isnan(best) or score > best  # a score that is none gives way to any other
         if is_best:
             progress.best_step, progress.best_score = progress.step, score
             if self.ranks.leads:
