@@ -166,6 +166,18 @@ def test_bf16_that_kills_falls_back_with_a_line(
     assert heard.notes == ["Training in fp32: bfloat16 arithmetic kills a process on this CPU (signal 4)."]
 
 
+@pytest.mark.parametrize(("kind", "dropout", "notes"), [(SimCSE, 0.0, 1), (SimCSE, 0.1, 0), (PromptCSE, 0.0, 0)])
+def test_views_that_are_the_same_are_told_of(
+    kind: type[Recipe], dropout: float, notes: int, corpus: Path, tmp_path: Path
+) -> None:
+    options = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": dropout}
+    backbone = make_backbone(tmp_path / "backbone", "bert", **options)
+    heard = Heard()
+    recipe = kind(backbone=str(backbone), corpus=(str(corpus),), batch_size=16, steps=1, dev="none")
+    train(recipe, tmp_path / "out", listener=heard)
+    assert sum("has no dropout" in note for note in heard.notes) == notes
+
+
 def test_gradient_checkpointing_and_gradcache_change_nothing_but_memory(corpus: Path, tmp_path: Path) -> None:
     # Without dropout, whose draws would come in another order.
     still = make_backbone(tmp_path / "still", "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

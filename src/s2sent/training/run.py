@@ -30,8 +30,8 @@ from s2sent.training.output import check_output, clear_output, save_model
 from s2sent.training.precision import bf16_problem
 from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
-from s2sent.training.recipes import Recipe
-from s2sent.training.setup import encoder_of, make_loss, make_model
+from s2sent.training.recipes import Recipe, SimCSE, Whitened
+from s2sent.training.setup import encoder_of, has_dropout, make_loss, make_model
 from s2sent.training.step import Stepper
 from s2sent.training.validation import Validator, find_validator, stsb
 
@@ -135,6 +135,7 @@ class _Run:
         self.model = make_model(recipe, ranks.device)
         self.loss: ContrastiveLoss = make_loss(recipe, self.model).to(ranks.device)
         self.loss.check_batch(recipe.batch_size * ranks.world)
+        self._say_if_still()
         self.stepper = Stepper(recipe, self.loss, ranks, self.total, autocast)
         self.batches = Batches(
             self.corpus,
@@ -154,6 +155,13 @@ class _Run:
         else:
             self._restore(found)
         self.log = Log(self.output / "training", upto=self.progress.step, active=ranks.leads)
+
+    def _say_if_still(self) -> None:
+        if isinstance(self.recipe, SimCSE | Whitened) and not has_dropout(self.model):
+            self.listener.note(
+                "The backbone has no dropout, which is all that tells the views of a sentence apart: little will be "
+                "learned. Set one above 0 in its config.json (0.1 is usual)."
+            )
 
     def _read_corpus(self) -> Survey:
         survey = self.corpus.survey()

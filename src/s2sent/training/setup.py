@@ -40,6 +40,17 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
     return model
 
 
+@torch.no_grad()
+def has_dropout(model: SentenceTransformer) -> bool:
+    """Whether a sentence has another vector every time it is trained on. (Where dropout is set differs by family.)"""
+    model.train()
+    features = model.preprocess(["One sentence, twice."] * 2)
+    features = {key: v.to(model.device) if isinstance(v, torch.Tensor) else v for key, v in features.items()}
+    with torch.random.fork_rng():  # looking must not change what new weights are drawn
+        one, other = model(features)["sentence_embedding"]
+    return not torch.allclose(one, other, rtol=1e-4)
+
+
 def encoder_of(model: SentenceTransformer) -> Transformer:
     """Return the model's first module, its Transformer."""
     return cast(Transformer, model[0])
