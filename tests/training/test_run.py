@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from math import nan
@@ -24,6 +25,7 @@ from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.training import PromptCSE, Recipe, SimCSE, train
 from s2sent.training import precision as precision_module
 from s2sent.training.log import Listener
+from s2sent.training.process import seed_step
 from s2sent.training.setup import make_loss, make_model, make_optimizer
 from s2sent.training.step import DivergedError
 from training.runs import make_lines
@@ -81,7 +83,7 @@ def test_the_command_line_trains_saves_and_repeats(bert: Path, corpus: Path, tmp
     assert Recipe.load(again / "recipe.toml") == Recipe.load(out / "recipe.toml")
 
 
-@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened"])
+@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened", "supervised"])
 @pytest.mark.parametrize(
     "form",
     [
@@ -98,13 +100,25 @@ def test_every_objective_with_every_form(
     options: list[object] = [part for name, value in form.items() for part in (f"--{name}", value)]
     if objective == "whitened":
         options += ["--groups", 16]
+    if objective == "supervised":
+        lines = corpus.read_text().split("\n")[:150]
+        corpus = corpus.with_suffix(".tsv")
+        corpus.write_text("a\tb\n" + "\n".join(f"{line}\tso {line}" for line in lines))
+        options += ["--column", "a", "--column", "b"]
     family = "roberta" if objective == "promptcse" else "distilbert"
     run(
         corpus, "-b", backbone_of(family), "--objective", objective, "--blocks", 2, *options, "-o", tmp_path / "out",
         "--batch-size", 16, "--steps", 2, "--dev", "none", "--learning-rate", 0.01,
     )  # fmt: skip
-    trained = s2sent.load(tmp_path / "out").encode(["A cat sat."])
-    assert np.isfinite(trained).all()
+    trained = s2sent.load(tmp_path / "out")
+    assert np.isfinite(trained.encode(["A cat sat."])).all()
+    recipe = Recipe.load(tmp_path / "out" / "recipe.toml")
+    seed_step(recipe.seed, 0, 0)
+    untrained = dict(make_model(recipe, torch.device("cpu")).named_parameters())
+    still = [name for name, weight in trained.named_parameters() if torch.equal(weight, untrained[name])]
+    # Nobody asks the pooler, a key's bias changes nothing, and the two units of so small a selector may both be off.
+    assert not [name for name in still if name.endswith("weight") and not re.search(r"pooler|selector", name)]
+    assert "1.selector.block_logits" not in still
     assert ("without selection" in (tmp_path / "out" / "README.md").read_text()) == (form.get("gate") == "none")
 
 
