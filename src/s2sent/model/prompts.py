@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from sentence_transformers.base.modules import Transformer
+from tokenizers.models import WordPiece
 from torch import Tensor
 
 from s2sent.errors import ConfigError, DataError
@@ -74,8 +75,15 @@ class Frame:
 
 
 def published_templates(tokenizer: Any) -> tuple[str, str]:
-    """Return PromptBERT's pair of templates for the tokenizer's kind of vocabulary."""
-    word_pieces = str(getattr(tokenizer, "mask_token", None) or "").startswith("[")
+    """Return PromptBERT's pair of templates for the tokenizer's kind of vocabulary.
+
+    Vocabularies other than word pieces, bytes or not, keep a space with the word behind it.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:  # a tokenizer in Python: the mask token's brackets are all there is to go by
+        word_pieces = str(getattr(tokenizer, "mask_token", None) or "").startswith("[")
+    else:
+        word_pieces = isinstance(backend.model, WordPiece)
     return WORDPIECE_TEMPLATES if word_pieces else BYTE_LEVEL_TEMPLATES
 
 
