@@ -141,6 +141,15 @@ def test_mistakes_are_said_before_a_model_is_loaded(
         run(corpus, "-b", bert, "-o", out, "--dev", "nowhere.csv")
 
 
+@pytest.mark.parametrize("options", [(), ("--objective", "promptcse", "--template", "So: {sentence}")])
+def test_mask_pooling_without_a_mask_is_refused_before_the_first_score(
+    options: tuple[str, ...], bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: pytest.fail("it was scored"))
+    with pytest.raises(ConfigError, match=r"pooling='mask' takes the vector of a template's \{mask\}"):
+        run(corpus, "-b", bert, "-o", tmp_path / "out", "--pooling", "mask", "--batch-size", 16, *options)
+
+
 def test_a_corpus_of_one_sentence(bert: Path, tmp_path: Path) -> None:
     same = tmp_path / "same.txt"
     same.write_text("the same\n" * 100)

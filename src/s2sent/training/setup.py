@@ -12,6 +12,7 @@ from s2sent.errors import ConfigError
 from s2sent.model.build import build
 from s2sent.model.folder import locate
 from s2sent.model.pooling import SelectivePooling
+from s2sent.model.prompts import PromptTransformer
 from s2sent.training.mlm import MaskedLanguageLoss
 from s2sent.training.objectives import ContrastiveLoss, SimCSELoss, SupervisedLoss
 from s2sent.training.promptcse import PromptCSELoss
@@ -30,10 +31,14 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
         device=str(device),
         model_kwargs={"dtype": torch.float32},  # or it is what the backbone was stored in: small updates vanish in half
     )
-    if recipe.gradient_checkpointing:
-        encoder_of(model).auto_model.gradient_checkpointing_enable(
-            gradient_checkpointing_kwargs={"use_reentrant": False}
+    encoder = encoder_of(model)
+    if recipe.pooling == "mask" and not (isinstance(encoder, PromptTransformer) and encoder.parsed.has_mask):
+        raise ConfigError(
+            "pooling='mask' takes the vector of a template's {mask}, and there is none. Use objective='promptcse' and "
+            "a template with {mask}, or pooling='mean'."
         )
+    if recipe.gradient_checkpointing:
+        encoder.auto_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     longest = model.max_seq_length
     if longest is not None and recipe.max_length > longest:
         raise ConfigError(f"max_length={recipe.max_length} is more than this backbone's {longest} tokens.")
