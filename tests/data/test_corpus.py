@@ -170,5 +170,5 @@ def test_a_dataset_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("no route")
 
     monkeypatch.setattr("datasets.load_dataset", load)
-    with pytest.raises(DataError, match="'someone/lines' is neither a file nor a dataset .*ConnectionError: no route"):
+    with pytest.raises(DataError, match=r"'someone/lines' is neither a file .*ConnectionError: no route"):
         Corpus(["someone/lines"]).check()

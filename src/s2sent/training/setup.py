@@ -47,7 +47,7 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
 
 @torch.no_grad()
 def has_dropout(model: SentenceTransformer) -> bool:
-    """Whether a sentence has another vector every time it is trained on. (Where dropout is set differs by family.)"""
+    """Whether a sentence has another vector every time it is trained on; where dropout is set differs by family."""
     model.train()
     features = model.preprocess(["One sentence, twice."] * 2)
     features = {key: v.to(model.device) if isinstance(v, torch.Tensor) else v for key, v in features.items()}
