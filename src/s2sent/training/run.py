@@ -159,7 +159,7 @@ class _Run:
     def _say_if_still(self) -> None:
         if isinstance(self.recipe, SimCSE | Whitened) and not has_dropout(self.model):
             self.listener.note(
-                "The backbone has no dropout, which is all that tells the views of a sentence apart: little will be "
+                "The backbone has no dropout, so all views of a sentence are the same vector, and little will be "
                 "learned. Set one above 0 in its config.json (0.1 is usual)."
             )
 
