@@ -79,6 +79,15 @@ def test_what_is_dealt_with_is_counted(tmp_path: Path) -> None:
     assert said.startswith("5 examples; 2 empty left out; 1 not valid UTF-8 left out; 1 with control characters")
 
 
+def test_half_a_surrogate_pair_is_one_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "cut.jsonl"
+    path.write_text('{"text": "whole \\ud83d\\ude00"}\n{"text": "cut \\ud83d"}\n{"text": "last"}\n')
+    corpus = Corpus([str(path)])
+    assert corpus.survey().summary == "2 examples; 1 rows without a text left out."
+    with pytest.raises(DataError, match="line 2 has half a surrogate pair"):
+        read_texts(path)
+
+
 def test_held_out_examples_are_not_trained_on(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join([f"line {n}" for n in range(1000)] * 2))
@@ -161,5 +170,5 @@ def test_a_dataset_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("no route")
 
     monkeypatch.setattr("datasets.load_dataset", load)
-    with pytest.raises(DataError, match="'someone/lines' is neither a file nor a dataset"):
+    with pytest.raises(DataError, match=r"'someone/lines' is neither a file .*ConnectionError: no route"):
         Corpus(["someone/lines"]).check()

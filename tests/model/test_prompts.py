@@ -11,10 +11,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import s2sent
-from conftest import SENTENCES
+from conftest import SENTENCES, byte_level, unigram, wordpiece
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.backbone import first_position
-from s2sent.model.prompts import Template, empty_rows, published_templates
+from s2sent.model.prompts import WORDPIECE_TEMPLATES, Template, empty_rows, published_templates
 from s2sent.model.tokens import padded
 from s2sent.training import PromptCSELoss
 
@@ -37,6 +37,15 @@ def test_the_published_pair_is_chosen_by_the_vocabulary(backbone_of: BackboneOf)
     assert of["bert"].template == 'This sentence of "{sentence}" means {mask}.'
     assert of["roberta"].template == "This sentence : ' {sentence} ' means{mask}."
     assert published_templates(of["roberta"].tokenizer)[1] == "The sentence : ' {sentence} ' means{mask}."
+    # ModernBERT's mask token is a byte-level [MASK], MPNet's a <mask> among word pieces, ALBERT's a [MASK] of Unigram.
+    for make, mask, word_pieces in (
+        (byte_level, "[MASK]", False),
+        (wordpiece, "<mask>", True),
+        (unigram, "[MASK]", False),
+    ):
+        tokenizer = make()
+        tokenizer.mask_token = mask
+        assert (published_templates(tokenizer) == WORDPIECE_TEMPLATES) == word_pieces
 
 
 @pytest.mark.parametrize("family", PROMPTED)

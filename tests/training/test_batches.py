@@ -45,6 +45,29 @@ def test_every_sentence_once_and_like_lengths_together(by_length: bool) -> None:
     assert (padding < 0.05) == by_length
 
 
+def test_examples_without_a_token_are_left_out_and_the_others_come_once() -> None:
+    lines = [f"word {number}" if number % 7 else " " * number for number in range(600)]
+    batches = Batches(Lines(lines), tokenize, 16, window=100)
+    found = rows(list(batches.epoch(Position())))
+    assert all(found)
+    assert len(set(found)) == len(found)
+    assert batches.no_text == len(range(0, 600, 7))
+    assert len(found) + batches.leftover + batches.no_text == 600
+
+
+def test_no_call_of_the_tokenizer_is_much_longer_than_the_longest_text() -> None:
+    sizes: list[int] = []
+
+    def watched(texts: list[str]) -> Ids:
+        sizes.append(sum(map(len, texts)))
+        return tokenize(texts)
+
+    lines = [f"{number} " * 2000 for number in range(300)]  # 10,000 characters and less
+    assert len(list(Batches(Lines(lines), watched, 4).epoch(Position()))) == 300 // 4
+    assert sum(sizes) == sum(map(len, lines))
+    assert max(sizes) < 300_000
+
+
 def test_the_order_is_the_seeds() -> None:
     def drawn(**options: int) -> list[tuple[int, ...]]:
         return rows(list(Batches(Lines(make_lines(300)), tokenize, 8, **options).epoch(Position())))
@@ -58,18 +81,22 @@ def test_the_order_is_the_seeds() -> None:
 
 @given(st.lists(st.integers(0, 30), min_size=8, max_size=200), st.integers(2, 8), st.integers(4, 64))
 def test_no_text_is_twice_in_a_batch_and_any_position_resumes(numbers: list[int], size: int, window: int) -> None:
+    # Every other line is the one before it to the model, though not to a person.
     lines = [f"{'w ' * (number % 5)}{number}" for number in numbers]
-    ids = {line: [n] * (1 + n % 5) for n, line in enumerate(sorted(set(lines)))}
+    ids = {line: [n // 2] * (1 + n // 2 % 5) for n, line in enumerate(sorted(set(lines)))}
     batches = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
     drawn = list(batches.epoch(Position()))
     for batch in drawn:
         assert len(batch.columns[0]) == size
         assert len({row[0] for row in batch.columns[0]}) == size
     assert len(drawn) * size + batches.leftover == len(lines)
-    for number, batch in enumerate(drawn):
+    fresh = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
+    for number, batch in enumerate(fresh.epoch(Position())):
         again = Position.from_dict(asdict(batch.position))
-        rest = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window).epoch(again)
-        assert [b.columns for b in rest] == [b.columns for b in drawn[number + 1 :]]
+        resumed = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
+        resumed.duplicates, resumed.leftover = fresh.duplicates, fresh.leftover
+        assert [b.columns for b in resumed.epoch(again)] == [b.columns for b in drawn[number + 1 :]]
+        assert (resumed.duplicates, resumed.leftover) == (batches.duplicates, batches.leftover)
 
 
 def test_ranks_share_a_batch() -> None:

@@ -22,7 +22,12 @@ from s2sent.training import PromptCSELoss, SimCSELoss, SupervisedLoss, Whitened,
 from s2sent.training.mlm import MaskedLanguageLoss
 from training.runs import ended, make_lines, start
 
-Make = Callable[..., Any]
+KINDS: dict[str, Callable[..., Any]] = {
+    "simcse": SimCSELoss,
+    "promptcse": PromptCSELoss,
+    "whitened": WhitenedLoss,
+    "supervised": SupervisedLoss,
+}
 
 
 def a_model(folder: Path, *, dropout: bool = True, **options: Any) -> Any:
@@ -110,18 +115,15 @@ def test_the_head_is_in_the_loss_and_not_in_the_model(bert: Path, tmp_path: Path
     assert not any("head" in name for name in s2sent.load(tmp_path / "saved").state_dict())
 
 
-@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened", "supervised"])
+@pytest.mark.parametrize("objective", KINDS)
 def test_gradcache_has_the_plain_gradient(objective: str, bert: Path) -> None:
     template = "auto" if objective == "promptcse" else None
     results = []
     for mini_batch_size in (None, 3):
         model = a_model(bert, dropout=False, template=template)
         torch.manual_seed(0)
-        kind: Make = {
-            "simcse": SimCSELoss, "promptcse": PromptCSELoss, "supervised": SupervisedLoss, "whitened": WhitenedLoss
-        }[objective]  # fmt: skip
         options = {"groups": 16} if objective == "whitened" else {}
-        loss = kind(model, head="mlp", mini_batch_size=mini_batch_size, temperature=0.5, **options)
+        loss = KINDS[objective](model, head="mlp", mini_batch_size=mini_batch_size, temperature=0.5, **options)
         columns = [batch(model, SENTENCES[:8])]
         if objective == "supervised":
             columns.append(batch(model, SENTENCES[1:9]))
@@ -191,6 +193,17 @@ def test_whitened_is_a_sum_of_terms_anchored_on_the_first_view(bert: Path) -> No
     assert loss([batch(model, SENTENCES)]).isfinite()
 
 
+def test_every_view_is_whitened_in_groups_of_its_own(bert: Path) -> None:
+    loss = WhitenedLoss(a_model(bert), groups=16, views=3, temperature=0.5)
+    view = torch.randn(8, 32) @ torch.randn(32, 32)
+    torch.manual_seed(0)
+    z = [whiten(view, 16, torch.randperm(32)) for _ in range(3)]
+    assert not torch.allclose(z[0], z[1])
+    expected = plain_info_nce(z[0], z[1], 0.5) + plain_info_nce(z[0], z[2], 0.5)
+    torch.manual_seed(0)
+    assert loss.contrast([view] * 3).item() == pytest.approx(expected, rel=1e-4)
+
+
 def test_mlm_trains_the_encoder_and_its_own_head(bert: Path) -> None:
     model = a_model(bert)
     language = MaskedLanguageLoss(model[0], bert)
@@ -216,7 +229,7 @@ def rank_of_two(rank: int, port: int, objective: str, folder: Path, result: Path
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     ranks = Ranks.join("cpu")
-    value, loss = one_step(objective, folder, SENTENCES[rank:8:2])
+    value, loss = one_step(objective, folder, SENTENCES[rank:8:2], rank)
     ranks.average_gradients(loss.parameters())
     value = ranks.mean(value.detach())
     if ranks.leads:
@@ -225,19 +238,21 @@ def rank_of_two(rank: int, port: int, objective: str, folder: Path, result: Path
     ranks.leave()
 
 
-def one_step(objective: str, folder: Path, texts: list[str]) -> tuple[Tensor, nn.Module]:
+def one_step(objective: str, folder: Path, texts: list[str], rank: int = 0) -> tuple[Tensor, nn.Module]:
     model = a_model(folder, dropout=False, template="auto" if objective == "promptcse" else None)
     torch.manual_seed(0)
-    kinds: dict[str, Make] = {"simcse": SimCSELoss, "promptcse": PromptCSELoss, "whitened": WhitenedLoss}
-    options = {"groups": 32} if objective == "whitened" else {}
-    loss = kinds[objective](model, head="mlp", temperature=0.5, **options)
-    torch.manual_seed(1)
-    value = loss([batch(model, texts)])
+    options = {"groups": 16} if objective == "whitened" else {}
+    loss = KINDS[objective](model, head="mlp", temperature=0.5, **options)
+    torch.manual_seed(1 + rank)  # as in a run; the whitening's shuffles must be the same all the same
+    columns = [batch(model, texts)]
+    if objective == "supervised":
+        columns.append(batch(model, [f"Not so: {text}" for text in texts]))
+    value = loss(columns)
     value.backward()
     return value, loss
 
 
-@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened"])
+@pytest.mark.parametrize("objective", KINDS)
 def test_two_ranks_are_one_rank_of_twice_the_batch(objective: str, bert: Path, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

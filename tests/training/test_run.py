@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
 from typer.testing import CliRunner
 
 import s2sent
 from conftest import make_backbone
 from s2sent.cli import app
+from s2sent.data.corpus import Corpus
 from s2sent.errors import ConfigError, DataError, S2SentError
-from s2sent.training import Recipe, SimCSE, train
+from s2sent.training import PromptCSE, Recipe, SimCSE, train
 from s2sent.training import precision as precision_module
 from s2sent.training.log import Listener
+from s2sent.training.process import seed_step
 from s2sent.training.ranks import best_device
+from s2sent.training.setup import make_loss, make_model, make_optimizer
 from s2sent.training.step import DivergedError
 from s2sent.training.validation import Geometry
 from training.runs import make_lines
@@ -76,7 +85,7 @@ def test_the_command_line_trains_saves_and_repeats(bert: Path, corpus: Path, tmp
     assert Recipe.load(again / "recipe.toml") == Recipe.load(out / "recipe.toml")
 
 
-@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened"])
+@pytest.mark.parametrize("objective", ["simcse", "promptcse", "whitened", "supervised"])
 @pytest.mark.parametrize(
     "form",
     [
@@ -93,13 +102,25 @@ def test_every_objective_with_every_form(
     options: list[object] = [part for name, value in form.items() for part in (f"--{name}", value)]
     if objective == "whitened":
         options += ["--groups", 16]
+    if objective == "supervised":
+        lines = corpus.read_text().split("\n")[:150]
+        corpus = corpus.with_suffix(".tsv")
+        corpus.write_text("a\tb\n" + "\n".join(f"{line}\tso {line}" for line in lines))
+        options += ["--column", "a", "--column", "b"]
     family = "roberta" if objective == "promptcse" else "distilbert"
     run(
         corpus, "-b", backbone_of(family), "--objective", objective, "--blocks", 2, *options, "-o", tmp_path / "out",
         "--batch-size", 16, "--steps", 2, "--dev", "none", "--learning-rate", 0.01,
     )  # fmt: skip
-    trained = s2sent.load(tmp_path / "out").encode(["A cat sat."])
-    assert np.isfinite(trained).all()
+    trained = s2sent.load(tmp_path / "out")
+    assert np.isfinite(trained.encode(["A cat sat."])).all()
+    recipe = Recipe.load(tmp_path / "out" / "recipe.toml")
+    seed_step(recipe.seed, 0, 0)
+    untrained = dict(make_model(recipe, torch.device("cpu")).named_parameters())
+    still = [name for name, weight in trained.named_parameters() if torch.equal(weight, untrained[name])]
+    # Nobody asks the pooler, a key's bias changes nothing, and the two units of so small a selector may both be off.
+    assert not [name for name in still if name.endswith("weight") and not re.search(r"pooler|selector", name)]
+    assert "1.selector.block_logits" not in still
     assert ("without selection" in (tmp_path / "out" / "README.md").read_text()) == (form.get("gate") == "none")
 
 
@@ -162,11 +183,32 @@ def test_what_to_do_when_no_step_helped(
     assert "--learning-rate" in heard.notes[-1]
 
 
+@pytest.mark.parametrize("options", [(), ("--objective", "promptcse", "--template", "So: {sentence}")])
+def test_mask_pooling_without_a_mask_is_refused_before_the_first_score(
+    options: tuple[str, ...], bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: pytest.fail("it was scored"))
+    with pytest.raises(ConfigError, match=r"pooling='mask' takes the vector of a template's \{mask\}"):
+        run(corpus, "-b", bert, "-o", tmp_path / "out", "--pooling", "mask", "--batch-size", 16, *options)
+
+
 def test_a_corpus_of_one_sentence(bert: Path, tmp_path: Path) -> None:
     same = tmp_path / "same.txt"
     same.write_text("the same\n" * 100)
     with pytest.raises(DataError, match="no batch of 16 different texts"):
         train(SimCSE(backbone=str(bert), corpus=(str(same),), batch_size=16, dev="none"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [SimCSE, PromptCSE])
+def test_lines_without_a_token_are_left_out_and_counted(kind: type[Recipe], bert: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some.txt"
+    nothing = ["\u200b" * number for number in range(1, 41)]  # survives `str.strip`, and no BERT has a token for it
+    some.write_text("\n".join([*make_lines(120), *nothing]))
+    done = train(kind(backbone=str(bert), corpus=(str(some),), batch_size=8, dev="heldout"), tmp_path / "out")
+    held_out = Corpus([str(some)], held_out=int(2**32 * 32 / 160)).held_out_examples(1000)
+    hidden = sum(text.startswith("\u200b") for (text,) in held_out)
+    assert hidden
+    assert f"{40 - hidden} left out, in which the tokenizer finds no text" in done.data
 
 
 def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path) -> None:
@@ -191,6 +233,18 @@ def test_bf16_that_kills_falls_back_with_a_line(
     assert Recipe.load(tmp_path / "out" / "recipe.toml").precision == "bf16"  # the same command is the same run
 
 
+@pytest.mark.parametrize(("kind", "dropout", "notes"), [(SimCSE, 0.0, 1), (SimCSE, 0.1, 0), (PromptCSE, 0.0, 0)])
+def test_views_that_are_the_same_are_told_of(
+    kind: type[Recipe], dropout: float, notes: int, corpus: Path, tmp_path: Path
+) -> None:
+    options = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": dropout}
+    backbone = make_backbone(tmp_path / "backbone", "bert", **options)
+    heard = Heard()
+    recipe = kind(backbone=str(backbone), corpus=(str(corpus),), batch_size=16, steps=1, dev="none")
+    train(recipe, tmp_path / "out", listener=heard)
+    assert sum("has no dropout" in note for note in heard.notes) == notes
+
+
 def test_gradient_checkpointing_and_gradcache_change_nothing_but_memory(corpus: Path, tmp_path: Path) -> None:
     # Without dropout, whose draws would come in another order.
     still = make_backbone(tmp_path / "still", "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -213,12 +267,21 @@ def test_gradient_checkpointing_and_gradcache_change_nothing_but_memory(corpus: 
     assert losses[0][0] != pytest.approx(losses[0][-1], rel=1e-2)  # it did learn
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_backbone_stored_in_half_is_trained_in_full(
+    dtype: torch.dtype, bert: Path, corpus: Path, tmp_path: Path
+) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(bert, half)
+    AutoModel.from_pretrained(bert, dtype=dtype).save_pretrained(half)
+    assert {tensor.dtype for tensor in load_file(half / "model.safetensors").values()} == {dtype}
+    recipe = SimCSE(backbone=str(half), corpus=(str(corpus),), head="mlp", mlm_weight=0.1)
+    loss = make_loss(recipe, make_model(recipe, torch.device("cpu")))
+    assert {parameter.dtype for parameter in loss.parameters()} == {torch.float32}
+
+
 def test_the_selector_has_its_own_learning_rate(bert: Path, corpus: Path, tmp_path: Path) -> None:
-    from s2sent.training.setup import make_loss, make_model, make_optimizer
-
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), learning_rate=1e-5, selector_learning_rate=1e-2)
-    import torch
-
     loss = make_loss(recipe, make_model(recipe, torch.device("cpu")))
     rates = {id(p): group["lr"] for group in make_optimizer(recipe, loss).param_groups for p in group["params"]}
     assert {rates[id(p)] for p in loss.model[1].parameters()} == {1e-2}
@@ -236,6 +299,15 @@ def test_tensorboard_has_what_the_log_has(bert: Path, corpus: Path, tmp_path: Pa
         shown = [(event.step, event.value) for event in events.Scalars(name)]
         assert [step for step, _ in shown] == [step for step, _ in written]
         assert [value for _, value in shown] == pytest.approx([value for _, value in written], rel=1e-5)
+
+
+def test_a_score_that_is_no_number_is_not_the_best(
+    bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([nan, nan, 3.0, nan, 2.0])  # the first is before training
+    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: next(scores))
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=4, evaluate_every=1, dev="heldout")
+    assert train(recipe, tmp_path / "out").best_step == 2
 
 
 def test_a_run_that_diverges_says_so_and_keeps_its_weights(bert: Path, corpus: Path, tmp_path: Path) -> None:

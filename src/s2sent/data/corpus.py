@@ -73,13 +73,12 @@ class Corpus:
 
     def survey(self) -> Survey:
         """Read everything once, to know how much there is and what it is."""
-        digest, smallest = 0, 0
+        digest = 0
         for example in self:
             digest = zlib.crc32("\0".join(example).encode(), digest)
-            smallest += 1
-        if not smallest:
+        if not self.counts["examples"]:
             raise DataError(f"{', '.join(self.sources)}: no line with text was left. {self.summary()}")
-        return Survey(self.counts["examples"], self.counts["held out"], digest, self.summary())
+        return Survey(self.counts["examples"], digest, self.summary())
 
     def summary(self) -> str:
         """Say in one line what was read and what was left out or changed."""
@@ -111,10 +110,9 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over a corpus found: how many examples, how many held out, a checksum of them, and the summary."""
+    """What one pass over a corpus found: how many examples, a checksum of them, and the summary."""
 
     examples: int
-    held_out: int
     checksum: int
     summary: str
 
@@ -160,7 +158,8 @@ def _hub_rows(source: str, columns: Sequence[str]) -> Iterator[Row]:
     except Exception as error:  # the hub's client raises a dozen unrelated kinds
         raise DataError(
             f"{source!r} is neither a file nor a dataset with a train split that could be fetched from the hub "
-            f"({type(error).__name__}). Check the path; for a dataset, its id and the connection."
+            f"({type(error).__name__}: {' '.join(str(error).split())}). Check the path; for a dataset, its id and the "
+            "connection."
         ) from error
     for number, row in enumerate(table, start=1):
         if number == 1:

@@ -144,7 +144,11 @@ def _is_binary(start: bytes) -> bool:
 
 
 def _bytes_problem(text: str) -> str | None:
-    return None if text.isascii() or not any("\udc80" <= c <= "\udcff" for c in text) else "is not valid UTF-8"
+    lone = None if text.isascii() else next((c for c in text if "\ud800" <= c <= "\udfff"), None)
+    if lone is None:
+        return None
+    # Bytes that are not UTF-8 come as these; JSON can write any half of a pair.
+    return "is not valid UTF-8" if "\udc80" <= lone <= "\udcff" else "has half a surrogate pair, which is no character"
 
 
 def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:

@@ -96,8 +96,6 @@ def _problem(text: str) -> str | None:
         return "is empty"
     if "\0" in text:
         return "has a zero byte"
-    if _has_surrogate(text):
-        return "has half a surrogate pair, which is no character"
     return f"is longer than {LONGEST_LINE:,} characters" if len(text) >= LONGEST_LINE else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,17 +64,9 @@ class Framing:
 
     def tokenize(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's own tokens. The tokenizer is one that `Framing.tokenizer` returned."""
-        tokens: list[list[int]] = []
-        chunk: list[str] = []
-        size = 0
-        for text in texts:
-            text = self.prompt + text
-            chunk.append(self.lead + text.strip() if self.strip else text)
-            size += len(chunk[-1])
-            if size >= _CHUNK:
-                tokens += self._ids(tokenizer, chunk)
-                chunk, size = [], 0
-        return tokens + self._ids(tokenizer, chunk)
+        prompted = (self.prompt + text for text in texts)
+        prepared = (self.lead + text.strip() for text in prompted) if self.strip else prompted
+        return [ids for chunk in in_chunks(prepared) for ids in self._ids(tokenizer, chunk)]
 
     def _ids(self, tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
         # `fast`: without the places of the tokens in the text, which nobody asks for.
@@ -84,6 +76,20 @@ class Framing:
         return [
             [self.unknown if token == self.mask else token for token in row] if self.mask in row else row for row in ids
         ]
+
+
+def in_chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Cut texts into lists that a tokenizer should take at once."""
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text)
+        if size >= _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def framing_of(encoder: Transformer, prompt: str | None = None) -> Framing:

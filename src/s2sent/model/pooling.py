@@ -14,6 +14,7 @@ from torch import Tensor
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.model.backbone import Backbone
 from s2sent.model.stream import BlockStream
+from s2sent.model.tokens import special_ids
 from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, TokenLayout
 
 PoolingMode = Literal["mean", "cls", "mask"]
@@ -120,9 +121,7 @@ class SelectivePooling(Module):
         self._backbone = Backbone.of(encoder.auto_model)
         self._backbone.indices(self.selection)  # raises if the blocks are not there
         self._mask_token_id = getattr(encoder.tokenizer, "mask_token_id", None)
-        # An unknown token stands for text, and a mask token for what a prompt asks.
-        text = {getattr(encoder.tokenizer, "unk_token_id", None), self._mask_token_id}
-        self._special_ids = [i for i in getattr(encoder.tokenizer, "all_special_ids", []) if i not in text]
+        self._special_ids = special_ids(encoder.tokenizer)
         self._encoder = [encoder]
         encoder.auto_model.config.output_hidden_states = True
         self.detach()

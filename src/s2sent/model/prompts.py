@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from sentence_transformers.base.modules import Transformer
+from tokenizers.models import WordPiece
 from torch import Tensor
 
 from s2sent.errors import ConfigError, DataError
@@ -74,8 +75,15 @@ class Frame:
 
 
 def published_templates(tokenizer: Any) -> tuple[str, str]:
-    """Return PromptBERT's pair of templates for the tokenizer's kind of vocabulary."""
-    word_pieces = str(getattr(tokenizer, "mask_token", None) or "").startswith("[")
+    """Return PromptBERT's pair of templates for the tokenizer's kind of vocabulary.
+
+    Vocabularies other than word pieces, bytes or not, keep a space with the word behind it.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:  # a tokenizer in Python: the mask token's brackets are all there is to go by
+        word_pieces = str(getattr(tokenizer, "mask_token", None) or "").startswith("[")
+    else:
+        word_pieces = isinstance(backend.model, WordPiece)
     return WORDPIECE_TEMPLATES if word_pieces else BYTE_LEVEL_TEMPLATES
 
 
@@ -130,14 +138,17 @@ class PromptTransformer(Transformer):
             if not isinstance(text, str):
                 raise DataError(f"A prompt goes around text, and {text!r} is a {type(text).__name__}.")
         texts = [(prompt or "") + text for text in inputs]
-        features: dict[str, Any] = dict(padded(self, self.token_ids(texts, kwargs.get("max_length"))))
+        ids = self.token_ids(texts, kwargs.get("max_length"))
+        if not all(ids):  # whose number in the batch is of no use: the host sorts by length
+            raise DataError("A sentence of this batch has no text. Leave empty sentences out.")
+        features: dict[str, Any] = dict(padded(self, ids))
         features["modality"] = "text"
         return features
 
     def token_ids(
         self, texts: Sequence[str], max_length: int | None = None, frame: Frame | None = None
     ) -> list[list[int]]:
-        """Return the ids of template and sentence; the sentence is cut to `max_length` tokens."""
+        """Return the ids of template and sentence, cut to `max_length` tokens; none for a sentence without any."""
         frame = frame or self.frame
         limits = [n for n in (max_length, self.max_seq_length, self.room) if n is not None]
         tokenizer: Any = self.tokenizer
@@ -151,16 +162,14 @@ class PromptTransformer(Transformer):
             return_attention_mask=False,
             return_token_type_ids=False,
         )["input_ids"]
-        if not all(sentences):  # whose number in the batch is of no use: the host sorts by length
-            raise DataError("A sentence of this batch has no text. Leave empty sentences out.")
         # Some vocabularies (Unigram) find the mask token's text even when told not to look for special tokens.
         mask, unknown = tokenizer.mask_token_id, tokenizer.unk_token_id
-        return [
-            [*frame.prefix, *(unknown if token == mask else token for token in ids), *frame.suffix]
-            if mask in ids
-            else [*frame.prefix, *ids, *frame.suffix]
-            for ids in sentences
-        ]
+        rows = []
+        for ids in sentences:
+            if mask in ids:
+                ids = [unknown if token == mask else token for token in ids]
+            rows.append([*frame.prefix, *ids, *frame.suffix] if ids else [])
+        return rows
 
     def reframe(self, features: dict[str, Any], frame: Frame) -> list[list[int]]:
         """Take the sentences of a batch out of this model's template and put them into another one's frame."""

@@ -16,7 +16,10 @@ from s2sent.errors import ModelError
 
 
 def token_ids(encoder: Transformer, texts: Sequence[str], max_length: int) -> list[list[int]]:
-    """Tokenise texts as `encoder.preprocess` does, cut to `max_length` tokens, without padding."""
+    """Tokenise texts as `encoder.preprocess` does, cut to `max_length` tokens, without padding.
+
+    A text that is nothing but special tokens, or that the tokenizer drops (a zero-width space), has no ids at all.
+    """
     from s2sent.model.prompts import PromptTransformer
 
     if isinstance(encoder, PromptTransformer):
@@ -29,7 +32,14 @@ def token_ids(encoder: Transformer, texts: Sequence[str], max_length: int) -> li
     ids: list[list[int]] = tokenizer(
         list(texts), truncation=True, max_length=max_length, return_attention_mask=False, return_token_type_ids=False
     )["input_ids"]
-    return ids
+    special = set(special_ids(tokenizer))
+    return [[] if special.issuperset(row) else row for row in ids]
+
+
+def special_ids(tokenizer: Any) -> list[int]:
+    """Return the ids that are no text. An unknown token stands for text, and a mask token for what a prompt asks."""
+    text = {getattr(tokenizer, "unk_token_id", None), getattr(tokenizer, "mask_token_id", None)}
+    return [i for i in getattr(tokenizer, "all_special_ids", []) if i not in text]
 
 
 def padded(encoder: Transformer, ids: Sequence[Sequence[int]]) -> dict[str, Tensor]:

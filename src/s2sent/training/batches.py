@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Self
 
 from s2sent.data.corpus import Corpus, Example
+from s2sent.model.framing import in_chunks
 
 Ids = list[list[int]]
 Tokenize = Callable[[Sequence[str]], Ids]
@@ -65,7 +66,7 @@ class Batches:
 
     Args:
         corpus: The examples.
-        tokenize: From texts to token ids, cut to length.
+        tokenize: From texts to token ids, cut to length; none for a text that has no token. Its example is left out.
         size: How many examples a rank has in a batch.
         seed: Decides the order.
         window: How many examples are shuffled and sorted together.
@@ -84,6 +85,7 @@ class Batches:
     world: int = 1
     duplicates: int = field(default=0, init=False)
     leftover: int = field(default=0, init=False)
+    no_text: int = field(default=0, init=False)
 
     def epoch(self, start: Position) -> Iterator[Batch]:
         """Go through the rest of one pass over the corpus, from `start`."""
@@ -97,6 +99,10 @@ class Batches:
                 return
             behind = replace(here, read=here.read + len(fresh), window=here.window + 1, batch=0)
             drawn = self._window([*here.carried, *fresh], here)
+            if here.batch == 0:  # else who saved the position has counted this window already
+                self.duplicates += drawn.moved
+                self.leftover += drawn.given_up
+                self.no_text += drawn.no_text
             for number, batch in enumerate(drawn.batches, start=1):
                 if number > here.batch:
                     after = replace(here, batch=number)
@@ -107,20 +113,23 @@ class Batches:
         # Seeded by a text, which Python hashes with sha512: neighbouring seeds give unrelated orders.
         chance = random.Random(f"{self.seed} {here.epoch} {here.window}")
         chance.shuffle(examples)
-        ids = [self.tokenize(column) for column in zip(*examples, strict=True)]
-        order = list(range(len(examples)))
+        ids = [
+            [row for chunk in in_chunks(column) for row in self.tokenize(chunk)]
+            for column in zip(*examples, strict=True)
+        ]
+        order = [row for row in range(len(examples)) if all(column[row] for column in ids)]
+        no_text = len(examples) - len(order)
         total = self.size * self.world
         # Who fills no batch is left to chance; sorted, it would always be the longest.
         order, left = order[: len(order) // total * total], order[len(order) // total * total :]
         if self.by_length:
             order.sort(key=lambda row: max(len(column[row]) for column in ids))
-        batches, moved, without_place = _no_duplicates(order, examples, total)
-        self.duplicates += moved
+        batches, moved, without_place = _no_duplicates(order, ids, total)
         chance.shuffle(batches)
         # A corpus of few texts many times over must not be carried along whole: what a batch cannot hold is given up.
         left = [*left, *without_place]
-        self.leftover += len(left[total:])
-        return _Window(ids, batches, tuple(examples[row] for row in left[:total]))
+        carried = tuple(examples[row] for row in left[:total])
+        return _Window(ids, batches, carried, moved, len(left[total:]), no_text)
 
     def _share(self, drawn: _Window, rows: list[int], after: Position) -> Batch:
         own = rows[self.rank :: self.world]
@@ -133,20 +142,22 @@ class _Window:
     ids: list[Ids]
     batches: list[list[int]]
     left: tuple[Example, ...]
+    moved: int
+    given_up: int
+    no_text: int
 
 
-def _no_duplicates(
-    order: Sequence[int], examples: Sequence[Example], size: int
-) -> tuple[list[list[int]], int, list[int]]:
+def _no_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple[list[list[int]], int, list[int]]:
     """Cut `order` into batches in which no text occurs twice: a repeated one would be its own false negative.
 
+    Texts are the same if the model sees the same: "Yes" and "yes" without case, two that differ beyond the longest.
     Returns the batches, how many examples were moved to a later batch, and those that found no place.
     """
     batches: list[list[int]] = []
     waiting: deque[int] = deque()
     moved = 0
     batch: list[int] = []
-    texts: set[str] = set()
+    texts: set[tuple[int, ...]] = set()
 
     def full() -> bool:
         nonlocal batch, texts
@@ -157,10 +168,11 @@ def _no_duplicates(
         return True
 
     def place(row: int) -> bool:
-        if not texts.isdisjoint(examples[row]):
+        seen = [tuple(column[row]) for column in columns]
+        if not texts.isdisjoint(seen):
             return False
         batch.append(row)
-        texts.update(examples[row])
+        texts.update(seen)
         return True
 
     for row in order:

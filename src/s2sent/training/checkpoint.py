@@ -42,6 +42,7 @@ class Progress:
         done: Whether there is nothing left but to save the model.
         duplicates: How often a text was moved to a later batch, being in one already.
         leftover: How many examples found no place.
+        no_text: How many the tokenizer found no text in.
     """
 
     step: int = 0
@@ -52,6 +53,7 @@ class Progress:
     done: bool = False
     duplicates: int = 0
     leftover: int = 0
+    no_text: int = 0
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

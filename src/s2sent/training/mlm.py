@@ -37,7 +37,9 @@ class MaskedLanguageLoss(nn.Module):
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         # Reports of heads that are new or not used are nothing to tell a user.
         try:
-            self.language_model: Any = AutoModelForMaskedLM.from_pretrained(folder, local_files_only=True)
+            self.language_model: Any = AutoModelForMaskedLM.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32
+            )
         except ValueError as error:
             raise ConfigError(
                 f"mlm_weight: {type(encoder.auto_model).__name__} has no masked-language form."

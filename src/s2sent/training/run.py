@@ -7,6 +7,7 @@ step's number: the data's order comes from the seed, and every step seeds its ow
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,8 +31,8 @@ from s2sent.training.output import check_output, claimed, clear_output, save_mod
 from s2sent.training.precision import bf16_problem
 from s2sent.training.process import minutes_since, seed_step, stop_signals
 from s2sent.training.ranks import Ranks
-from s2sent.training.recipes import Precision, Recipe
-from s2sent.training.setup import encoder_of, make_loss, make_model
+from s2sent.training.recipes import Precision, Recipe, SimCSE, Whitened
+from s2sent.training.setup import encoder_of, has_dropout, make_loss, make_model
 from s2sent.training.step import Stepper
 from s2sent.training.validation import Validator, find_validator, has_stsb, stsb
 
@@ -155,6 +156,7 @@ class _Run:
         self.model = make_model(recipe, ranks.device)
         self.loss: ContrastiveLoss = make_loss(recipe, self.model).to(ranks.device)
         self.loss.check_batch(recipe.batch_size * ranks.world)
+        self._say_if_still()
         self.stepper = Stepper(recipe, self.loss, ranks, self.total, autocast)
         self.batches = Batches(
             self.corpus,
@@ -187,6 +189,13 @@ class _Run:
                 "folder that has it. Set it as it was to go on, or begin anew with --restart."
             )
         return ("stsb" if has_stsb() else "heldout") if dev == "auto" else dev
+
+    def _say_if_still(self) -> None:
+        if isinstance(self.recipe, SimCSE | Whitened) and not has_dropout(self.model):
+            self.listener.note(
+                "The backbone has no dropout, so all views of a sentence are the same vector, and little will be "
+                "learned. Set one above 0 in its config.json (0.1 is usual)."
+            )
 
     def _read_corpus(self) -> Survey:
         survey = self.corpus.survey()
@@ -325,7 +334,8 @@ class _Run:
         if self.validator is None:
             return
         progress, score = self.progress, self._score(self.validator)
-        is_best = progress.best_score is None or score > progress.best_score
+        best = progress.best_score
+        is_best = best is None or math.isnan(best) or score > best  # a score that is none gives way to any other
         if is_best:
             progress.best_step, progress.best_score = progress.step, score
             if self.ranks.leads:
@@ -334,8 +344,8 @@ class _Run:
         self.listener.evaluated(progress.step, score, is_best)
 
     def _write_checkpoint(self) -> None:
-        progress = self.progress
-        progress.duplicates, progress.leftover = self.batches.duplicates, self.batches.leftover
+        progress, batches = self.progress, self.batches
+        progress.duplicates, progress.leftover, progress.no_text = batches.duplicates, batches.leftover, batches.no_text
         if self.ranks.leads:
             run = {
                 "recipe": self.recipe.to_dict(),
@@ -361,8 +371,9 @@ class _Run:
 
     def _restore(self, found: Checkpoint) -> None:
         found.restore(self.loss, self.stepper.optimizer)
-        self.progress = found.progress
-        self.batches.duplicates, self.batches.leftover = found.progress.duplicates, found.progress.leftover
+        self.progress = progress = found.progress
+        batches = self.batches
+        batches.duplicates, batches.leftover, batches.no_text = progress.duplicates, progress.leftover, progress.no_text
         self.listener.note(f"Going on from step {self.progress.step} of {self.total}.")
 
     def _finish(self) -> Finished:
@@ -376,6 +387,8 @@ class _Run:
             data += f" {self.batches.duplicates:,} times a text was moved to a later batch, being in this one already."
         if self.batches.leftover:
             data += f" {self.batches.leftover:,} filled no batch."
+        if self.batches.no_text:
+            data += f" {self.batches.no_text:,} left out, in which the tokenizer finds no text."
         scores: dict[str, float] = {}
         if self.ranks.leads:
             scores = self._last_scores()

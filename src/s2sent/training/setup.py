@@ -12,6 +12,7 @@ from s2sent.errors import ConfigError
 from s2sent.model.build import build
 from s2sent.model.folder import locate
 from s2sent.model.pooling import SelectivePooling
+from s2sent.model.prompts import PromptTransformer
 from s2sent.training.mlm import MaskedLanguageLoss
 from s2sent.training.objectives import ContrastiveLoss, SimCSELoss, SupervisedLoss
 from s2sent.training.promptcse import PromptCSELoss
@@ -23,16 +24,36 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
     """Build the encoder; it keeps the backbone's own longest text, whatever training cuts to."""
     template = recipe.template if isinstance(recipe, PromptCSE) else None
     model = build(
-        recipe.backbone, selection=recipe.selection, pooling=recipe.pooling, template=template, device=str(device)
+        recipe.backbone,
+        selection=recipe.selection,
+        pooling=recipe.pooling,
+        template=template,
+        device=str(device),
+        model_kwargs={"dtype": torch.float32},  # or it is what the backbone was stored in: small updates vanish in half
     )
-    if recipe.gradient_checkpointing:
-        encoder_of(model).auto_model.gradient_checkpointing_enable(
-            gradient_checkpointing_kwargs={"use_reentrant": False}
+    encoder = encoder_of(model)
+    if recipe.pooling == "mask" and not (isinstance(encoder, PromptTransformer) and encoder.parsed.has_mask):
+        raise ConfigError(
+            "pooling='mask' takes the vector of a template's {mask}, and there is none. Use objective='promptcse' and "
+            "a template with {mask}, or pooling='mean'."
         )
+    if recipe.gradient_checkpointing:
+        encoder.auto_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     longest = model.max_seq_length
     if longest is not None and recipe.max_length > longest:
         raise ConfigError(f"max_length={recipe.max_length} is more than this backbone's {longest} tokens.")
     return model
+
+
+@torch.no_grad()
+def has_dropout(model: SentenceTransformer) -> bool:
+    """Whether a sentence has another vector every time it is trained on; where dropout is set differs by family."""
+    model.train()
+    features = model.preprocess(["One sentence, twice."] * 2)
+    features = {key: v.to(model.device) if isinstance(v, torch.Tensor) else v for key, v in features.items()}
+    with torch.random.fork_rng():  # looking must not change what new weights are drawn
+        one, other = model(features)["sentence_embedding"]
+    return not torch.allclose(one, other, rtol=1e-4)
 
 
 def encoder_of(model: SentenceTransformer) -> Transformer:

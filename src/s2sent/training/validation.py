@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,11 @@ from torch import Tensor
 from s2sent.data.corpus import Corpus
 from s2sent.data.senteval import find_folder
 from s2sent.data.sts import read_sts
+from s2sent.data.text import format_of, read_rows
 from s2sent.errors import ConfigError, DataError
+from s2sent.model.tokens import token_ids
 from s2sent.training.recipes import DEV_CHOICES
+from s2sent.training.setup import encoder_of
 
 MOST_HELD_OUT = 1000
 
@@ -67,23 +70,26 @@ class Geometry:
 
     def __call__(self, model: SentenceTransformer) -> float:
         """Score the model as it is."""
+        tokens = token_ids(encoder_of(model), self.texts, max_length=64)  # to see which lines have any
+        texts = [text for text, ids in zip(self.texts, tokens, strict=True) if ids]
         with torch.random.fork_rng():
             torch.manual_seed(0)  # the same dropout every time, so that scores of different steps compare
-            one, other = (self._view(model) for _ in range(2))
+            one, other = (_view(model, texts) for _ in range(2))
         alignment = (one - other).square().sum(dim=1).mean()
-        clean = torch.nn.functional.normalize(torch.from_numpy(encode(model, list(self.texts))), dim=1)
+        clean = torch.nn.functional.normalize(torch.from_numpy(encode(model, texts)), dim=1)
         uniformity = torch.pdist(clean).square().mul(-2).exp().mean().log()
         return -float(alignment + uniformity)
 
-    @torch.no_grad()
-    def _view(self, model: SentenceTransformer) -> Tensor:
-        model.train()
-        rows = []
-        for start in range(0, len(self.texts), 64):
-            features = model.preprocess(list(self.texts[start : start + 64]))
-            features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
-            rows.append(model(features)["sentence_embedding"].float().cpu())
-        return torch.nn.functional.normalize(torch.cat(rows), dim=1)
+
+@torch.no_grad()
+def _view(model: SentenceTransformer, texts: list[str]) -> Tensor:
+    model.train()
+    rows = []
+    for start in range(0, len(texts), 64):
+        features = model.preprocess(texts[start : start + 64])
+        features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
+        rows.append(model(features)["sentence_embedding"].float().cpu())
+    return torch.nn.functional.normalize(torch.cat(rows), dim=1)
 
 
 def encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
@@ -130,12 +136,25 @@ def stsb(part: str) -> Similarity:
 
 def read_pairs(path: Path) -> Similarity:
     """Read scored pairs from a .csv or .tsv file with the columns sentence1, sentence2 and score."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
-    if len(rows) < 3 or not {"sentence1", "sentence2", "score"} <= set(rows[0]):
-        raise DataError(f"{path} must have the columns sentence1, sentence2 and score, and at least 3 rows.")
+    if format_of(path) not in (".csv", ".tsv"):
+        raise DataError(f"{path}: scored pairs are read from .csv or .tsv files.")
+    first, second, gold = [], [], []
+    for row in read_rows(path, ("sentence1", "sentence2", "score")):
+        if problem := row.problem or _pair_problem(*row.texts):
+            raise DataError(f"{path}, line {row.number} {problem}. Mend or remove the line.")
+        first.append(row.texts[0])
+        second.append(row.texts[1])
+        gold.append(float(row.texts[2]))
+    if len(gold) < 3 or len(set(gold)) < 2:
+        raise DataError(f"{path} has nothing to rank: it takes 3 pairs or more, whose scores are not all the same.")
+    return Similarity(path.name, first, second, gold)
+
+
+def _pair_problem(first: str, second: str, score: str) -> str | None:
+    if not (first.strip() and second.strip()):
+        return "has an empty sentence"
     try:
-        gold = [float(row["score"]) for row in rows]
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: a score is not a number ({error}).") from error
-    return Similarity(path.name, [row["sentence1"] for row in rows], [row["sentence2"] for row in rows], gold)
+        legal = math.isfinite(float(score))
+    except ValueError:
+        legal = False
+    return None if legal else f"has the score {score!r}, which is no number"

@@ -42,11 +42,13 @@ def whiten(x: Tensor, groups: int, order: Tensor) -> Tensor:
     centred = grouped - grouped.mean(dim=0)
     with torch.no_grad():
         covariance = torch.einsum("bgv,bgw->gvw", centred, centred) / b
+        if x.device.type == "mps":  # which has no float64
+            covariance = covariance.cpu()
         scale = covariance.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]  # (g, 1, 1)
         # A group that is constant over the batch has nothing to whiten; it stays the zero it is after centring.
         ridge = RIDGE * scale.clamp_min(torch.finfo(torch.float32).tiny)
-        values, vectors = torch.linalg.eigh(covariance.double() + ridge * torch.eye(width, device=x.device))
-        root = torch.einsum("gvk,gk,gwk->gvw", vectors, values.rsqrt(), vectors).float()  # W (g, w, w)
+        values, vectors = torch.linalg.eigh(covariance.double() + ridge * torch.eye(width, device=ridge.device))
+        root = torch.einsum("gvk,gk,gwk->gvw", vectors, values.rsqrt(), vectors).float().to(x.device)  # W (g, w, w)
     whitened = torch.einsum("bgv,gvw->bgw", centred, root).reshape(b, d)
     return whitened[:, order.argsort()]
 
