@@ -280,9 +280,8 @@ def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
         )
     seed_step(recipe.seed, 1, 0)
     encoder = encoder_of(loss.model)
-    features = {
-        key: value.to(device) for key, value in padded(encoder, token_ids(encoder, texts, recipe.max_length)).items()
-    }
+    ids = [row for row in token_ids(encoder, texts, recipe.max_length) if row]  # a line may have no text for it
+    features = {key: value.to(device) for key, value in padded(encoder, ids).items()}
     listener.note("one batch")
     return {"gradients": block_gradients(loss, features)}
 
