@@ -118,8 +118,8 @@ def test_committed_records_are_found() -> None:
     for record in records:
         text = json.dumps(record["description"], sort_keys=True, ensure_ascii=False)
         assert record["key"] == hashlib.sha256(text.encode()).hexdigest()[:20]
-    catalogue = read_catalogue(folder / "longer.toml")
-    names = ("main", "squeeze", "pooling", "blocks-frequencies", "beyond", "longer")
+    catalogue = read_catalogue(folder / "own.toml")
+    names = ("main", "squeeze", "pooling", "blocks-frequencies", "beyond", "longer", "against-average")
     chosen = [catalogue.experiment(name, "cpu") for name in names]
     settings = recorded_settings(catalogue.profile("cpu"), Store(folder / "runs"), seeds=3)
     planned = {run.key for run in unique(expand(catalogue, chosen, settings))}
