@@ -104,6 +104,7 @@ def test_a_row_may_change_what_all_its_objectives_know(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (experiment("", '"simcse"'), "objectives = 'simcse' must be a list"),
+        (experiment('{ row = "base" }', "[]"), "objectives is empty"),
         (experiment('"base"'), "a row has no name"),
         ("[profiles.cpu]\nseeds = 3\n", "is missing"),
         (profile(seeds='"3"'), "seeds = '3' must be a whole number"),

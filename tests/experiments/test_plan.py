@@ -14,7 +14,9 @@ from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import BackboneInput, Evaluation, backbone_input, corpus_fingerprint, read_digest
 from s2sent.experiments.plan import Digests, Entry, Run, canonical, expand, scale_blocks, unique
 from s2sent.experiments.recorded import recorded_settings
+from s2sent.experiments.report import About, changes_of, write_report
 from s2sent.experiments.store import Store
+from s2sent.experiments.tables import collect
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.recipes import SimCSE
 
@@ -125,6 +127,18 @@ def test_committed_records_are_found() -> None:
     planned = {run.key for run in unique(expand(catalogue, chosen, settings))}
     assert records
     assert {record["key"] for record in records} <= planned
+
+
+def test_a_report_of_the_committed_records(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "docs" / "results"
+    catalogue = read_catalogue(folder / "own.toml")
+    chosen = [catalogue.experiment(name, "cpu") for name in ("main", "longer")]
+    settings = recorded_settings(catalogue.profile("cpu"), Store(folder / "runs"), seeds=3)
+    tables = collect(expand(catalogue, chosen, settings), chosen, Store(folder / "runs"))
+    about = About(settings.profile, changes_of(settings), "command", total=1, done=1, failed=[])
+    page = write_report(tables, about, tmp_path).read_text()
+    assert "Changed: precision bf16." in page
+    assert "distilbert-cased-gec" in page
 
 
 def test_gradients_depend_on_nothing_that_only_training_has(bench: Bench) -> None:

@@ -113,7 +113,7 @@ def reproduce(
     # What to list where nothing says what is run: what the store has begun.
     begun = show and not any(inputs.values()) and any(record["profile"] == profile for record in kept.records())
     settings: Settings = (
-        recorded_settings(size, kept, seeds, changes)
+        recorded_settings(size, kept, seeds, changes, least_seeds=size.seeds if begun else 1)
         if report_only or begun
         else _settings(size, backbone, corpus, data, seeds, changes, only_to_show=show)
     )
@@ -254,7 +254,8 @@ def _command(names: list[str], settings: Settings, data: str | None, catalogue: 
     profile = settings.profile
     words = ["s2sent", "reproduce", *names, "--profile", profile.name]
     for backbone in settings.backbones:
-        words += ["--backbone", "embedded" if backbone.name == EMBEDDED else _named(backbone.path)]
+        here = Path(backbone.path).is_absolute() or backbone.path == backbone.name
+        words += ["--backbone", "embedded" if here and backbone.name == EMBEDDED else _named(backbone.path)]
     if not (is_wheel(data) and settings.corpus[0].endswith(STSB_LINES)):  # else it comes with the data
         words += [word for source in settings.corpus for word in ("--corpus", _named(source))]
     words += ["--seeds", str(settings.seeds)]

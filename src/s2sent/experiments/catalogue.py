@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
@@ -23,10 +23,17 @@ NOT_A_ROWS = {"selection", "seed", "dev", "backbone", "corpus"}
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its name, and what differs from the catalogue's selection or the profile's recipe."""
+    """A row of a table.
+
+    Attributes:
+        name: Its name.
+        changes: What differs from the catalogue's selection or the profile's recipe.
+        blocks: Which blocks it is about, whether it changes them or not.
+    """
 
     name: str
     changes: Mapping[str, Any]
+    blocks: int | Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,8 @@ class Catalogue:
             raise ConfigError(f"There is no profile {name!r}. There are: {', '.join(self.profiles)}.")
         where = f"{self.source}: profile {name}"
         values = _made(Profile, {"name": name, **self.profiles[name]}, where)
-        _check_kinds(values, {"seeds": int, "depth": int, "dev_every": int, "recipe": dict, "every": dict}, where)
+        kinds = {"backbones": list, "seeds": int, "depth": int, "dev_every": int, "recipe": dict, "every": dict}
+        _check_kinds(values, kinds, where)
         legal = sorted(field.name for field in fields(Recipe))
         if unknown := sorted(set(values["recipe"]) - set(legal)):
             raise ConfigError(f"{where}: recipe has {', '.join(unknown)}. Legal: {', '.join(legal)}.")
@@ -118,8 +126,9 @@ class Catalogue:
         values = {"name": name, **defaults, **given, **self.experiments[name].get(profile, {})}
         values = _made(Experiment, values, where)
         _check_kinds(values, {"rows": list, "objectives": list, "grid": dict, "cost": bool}, where)
-        rows = [_row(row, where) for row in values["rows"]]
-        rows += [_grid_row(changes) for changes in _grid(values["grid"], where)]
+        named = [_named(row, where) for row in values["rows"]]
+        named += [(_grid_name(changes), changes) for changes in _grid(values["grid"], where)]
+        rows = [Row(name, changes, changes.get("blocks", self.selection["blocks"])) for name, changes in named]
         values |= {
             "rows": tuple(rows),
             "objectives": tuple(values["objectives"]),
@@ -161,10 +170,10 @@ def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, type], where: st
             raise ConfigError(f"{where}: {name} = {values[name]!r} must be {names[kind]}.")
 
 
-def _row(values: Any, where: str) -> Row:
+def _named(values: Any, where: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(values, dict) or "row" not in values:
         raise ConfigError(f'{where}: a row has no name. Give it one: {{ row = "…", … }}.')
-    return Row(str(values["row"]), {name: value for name, value in values.items() if name != "row"})
+    return str(values["row"]), {name: value for name, value in values.items() if name != "row"}
 
 
 def _grid(grid: Mapping[str, Any], where: str) -> list[dict[str, int]]:
@@ -177,8 +186,8 @@ def _grid(grid: Mapping[str, Any], where: str) -> list[dict[str, int]]:
 GRID_LETTERS = {"blocks": "n", "frequencies": "m", "reduction": "r"}
 
 
-def _grid_row(changes: dict[str, int]) -> Row:
-    return Row(", ".join(f"{GRID_LETTERS[key]} = {value}" for key, value in changes.items()), changes)
+def _grid_name(changes: dict[str, int]) -> str:
+    return ", ".join(f"{GRID_LETTERS[key]} = {value}" for key, value in changes.items())
 
 
 def _check(found: Experiment, where: str) -> None:
@@ -191,6 +200,8 @@ def _check(found: Experiment, where: str) -> None:
     ):
         if value not in legal:
             raise ConfigError(f"{where}: {name} = {value!r} is not known. Legal: {', '.join(map(repr, legal))}.")
+    if not found.objectives:
+        raise ConfigError(f"{where}: objectives is empty. Legal: {', '.join(RECIPES)}.")
     names = [row.name for row in found.rows]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{where}: two rows are called {twice[0]!r}.")

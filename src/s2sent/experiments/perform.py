@@ -83,7 +83,9 @@ def failed(run: Run, places: Places, error: BaseException) -> dict[str, Any]:
     inputs = {run.backbone.path, *run.recipe.corpus, run.evaluation.data, places.work, places.models, Path.cwd()}
     for place in sorted({str(place) for place in inputs if place}, key=len, reverse=True):
         message = message.replace(place, Path(place).name if len(place) > 1 else place)
-    found = {"error": f"{type(error).__name__}: {message.replace(str(Path.home()), '~')}", "trace": trace}
+    home = str(Path.home())
+    message = message.replace(home, "~") if len(home) > 1 else message
+    found = {"error": f"{type(error).__name__}: {message}", "trace": trace}
     return {
         "run": run.name,
         "description": run.description,

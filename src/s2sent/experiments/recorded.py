@@ -15,9 +15,16 @@ from s2sent.experiments.store import Record, Store
 
 
 def recorded_settings(
-    profile: Profile, store: Store, seeds: int | None = None, changes: Mapping[str, Any] | None = None
+    profile: Profile,
+    store: Store,
+    seeds: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    least_seeds: int = 1,
 ) -> Settings:
     """What most of a profile's records in a store were made with, but for what a person asks for (`changes`).
+
+    Without `seeds` there are as many as in the records, and at least `least_seeds`.
 
     Raises:
         DataError: there are none.
@@ -45,7 +52,7 @@ def recorded_settings(
         profile=profile,
         backbones=told_apart(list(backbones.values())),
         corpus=tuple(_most([record["corpus"] for record in records if "corpus" in record]) or ("CORPUS",)),
-        seeds=seeds or 1 + max((d["recipe"]["seed"] for d in trained), default=0),
+        seeds=seeds or max([least_seeds, *(1 + d["recipe"]["seed"] for d in trained)]),
         recipe={**(recipe or {}), **(changes or {})},
         digests={suite: _digests(trained, task) for suite, task in (("sts", "STS-B"), ("transfer", "MR"))},
     )

@@ -13,6 +13,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -64,17 +65,16 @@ class About:
 
 
 def changes_of(settings: Settings) -> list[str]:
-    """In what a person's settings are not their profile's."""
+    """In what a person's settings are not their profile's, but for the seeds, whose number is in every table."""
     profile = settings.profile
-    names = [backbone.name for backbone in settings.backbones]
-    usual = [Path(name).name for name in profile.backbones]
+    names = sorted(backbone.name for backbone in settings.backbones)
+    usual = sorted(Path(name).name for name in profile.backbones)
     changes = [f"backbone {', '.join(names)}"] if names != usual and usual != ["embedded"] else []
-    changes += [
+    return changes + [
         f"{name.replace('_', ' ')} {value}"
         for name, value in sorted(settings.recipe.items())
         if value != profile.recipe.get(name)
     ]
-    return changes + ([f"seeds {settings.seeds}"] if settings.seeds != profile.seeds else [])
 
 
 def write_report(tables: Sequence[Results], about: About, folder: Path) -> Path:
@@ -104,7 +104,8 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
         with whole_file(folder / name) as file:
             file.write(content)
     for name in set(earlier) - set(names):
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it is there no more, or not ours to remove
+            (folder / name).unlink()
 
 
 def _section(tables: Sequence[Results], about: About, files: Files) -> str:
@@ -130,8 +131,7 @@ def _grid(results: Results, profile: Profile) -> Grid:
     grid = gradient_grid(results) if results.experiment.kind == "gradients" else score_grid(results)
     records = (*results.finished, *results.cost.values())
     depth = records[0]["backbone"]["depth"] if records else profile.depth
-    asked = [row.changes.get("blocks") for row in results.experiment.rows]
-    numbers = sorted({number for number in asked if isinstance(number, int)})
+    numbers = sorted({row.blocks for row in results.experiment.rows if isinstance(row.blocks, int)})
     scaled = [(number, scale_blocks(number, profile.depth, depth)) for number in numbers]
     if all(number == here for number, here in scaled):
         return grid
@@ -204,7 +204,8 @@ def _facts(records: Sequence[Record], costs: Sequence[Record], about: About) -> 
             steps = f"{recipe['steps']} steps" if "steps" in recipe else f"{recipe['epochs']} epoch"
             size = f"{recipe['batch_size']} sentences, {recipe['max_length']} tokens, {recipe['precision']}"
             found["Training"] = f"{steps} of {size}"
-            found["Text"] = ", ".join(record["corpus"])
+            if "corpus" in record:  # the oldest records have none
+                found["Text"] = ", ".join(record["corpus"])
         for name, value in found.items():
             said.setdefault(name, {})[value] = None
     for record in costs:

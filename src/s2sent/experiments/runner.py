@@ -68,9 +68,6 @@ def run_all(
     start = time.monotonic()
     earlier = {run.key: store.failed_at(run.key) for run in runs}
     while True:
-        for run in runs:  # what has failed in another process meanwhile would fail here, too
-            if run.key not in outcome.failed and store.failed_at(run.key) not in (None, earlier[run.key]):
-                outcome.failed[run.key] = str((store.failure(run.key) or {}).get("error"))
         missing = [run for run in runs if not store.has(run.key) and run.key not in outcome.failed]
         if not missing:
             return outcome
@@ -84,6 +81,8 @@ def run_all(
             with store.claim(run.key) as ours:
                 if not ours:
                     claimed += 1
+                elif store.failed_at(run.key) not in (None, earlier[run.key]):  # elsewhere, as it would here
+                    outcome.failed[run.key] = str((store.failure(run.key) or {}).get("error"))
                 elif not store.has(run.key):
                     left = sum(not store.has(other.key) for other in runs)
                     listener = watcher.listener(run, len(runs) - left + 1, len(runs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -68,7 +69,7 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None, *, rest
     if stranger := next((path for path, own in _files(output) if not own), None):
         raise ConfigError(
             f"{output} is not empty: it has {stranger.relative_to(output)}, which no run says it wrote. Choose "
-            "another output."
+            "another output, or remove the folder yourself."
         )
 
 
@@ -105,7 +106,9 @@ def claimed(output: Path) -> Iterator[None]:
             (output / _LOCK).parent.mkdir(parents=True, exist_ok=True)
             ours = stack.enter_context(locked(output / _LOCK, wait=False))
         except OSError as error:
-            raise unwritable(output, error) from error
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):  # a shared disk without locks
+                raise unwritable(output, error) from error
+            ours = True
         if not ours:
             raise ConfigError(f"Another process is training in {output}. Wait for it, or choose another output.")
         yield

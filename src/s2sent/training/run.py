@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from sentence_transformers import SentenceTransformer
 
 from s2sent.data.corpus import Corpus, Survey
 from s2sent.disk import DiskFullError, is_full
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.tokens import token_ids
 from s2sent.training.batches import Batch, Batches, Position
 from s2sent.training.card import model_card
@@ -125,8 +125,15 @@ class _Run:
     def claim(self) -> Iterator[Checkpoint | None]:
         """Have the output to ourselves; give the checkpoint to go on from, if there is one."""
         self._look()  # before anything is made there
-        with claimed(self.output) if self.ranks.leads else nullcontext():
-            self.ranks.wait()
+        problem = None
+        with ExitStack() as stack:
+            if self.ranks.leads:
+                try:
+                    stack.enter_context(claimed(self.output))
+                except S2SentError as error:
+                    problem = error
+            if any(self.ranks.agree(problem is not None)):  # or the others would wait for one that has gone
+                raise problem or ConfigError(f"The first process cannot train in {self.output}.")
             yield self._look()  # again: who had it a moment ago may have come further, or to the end
 
     def _look(self) -> Checkpoint | None:
@@ -278,7 +285,7 @@ class _Run:
         if progress.step == 0:
             raise DataError(
                 f"{', '.join(self.recipe.corpus)}: no batch of {self.recipe.batch_size} different texts could be made. "
-                "Are all lines the same?"
+                "Are all lines the same, or without text for this tokenizer?"
             )
 
     def _stream(self) -> Iterator[Batch]:
@@ -388,7 +395,7 @@ class _Run:
         if self.batches.leftover:
             data += f" {self.batches.leftover:,} filled no batch."
         if self.batches.no_text:
-            data += f" {self.batches.no_text:,} left out, in which the tokenizer finds no text."
+            data += f" {self.batches.no_text:,} times a line was left out, for the tokenizer finds no text in it."
         scores: dict[str, float] = {}
         if self.ranks.leads:
             scores = self._last_scores()
