@@ -111,7 +111,7 @@ def test_latex_is_latex(bench: Bench, tmp_path: Path) -> None:
     assert not any(re.search(r"(?<!\\)%", line) for line in lines)
     (row,) = [line for line in lines if line.startswith("Last3 $\\cdot$ Stack")]
     assert row.count(" & ") == lines[2].count(" & ") == 7
-    assert r"\underline{\textbf{54.01$_{\pm 1.01}$ *}}" in row
+    assert r"\underline{\textbf{54.01$_{\pm 1.01}$ $\dagger$}}" in row
     assert r"0.50 \% & +1.9 \% (-0.5 to +2.2)" in row
     assert row.endswith(r"\\")
 

@@ -136,7 +136,7 @@ _IN_LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
     | {"Δ": r"$\Delta$", "σ": r"$\sigma$", "τ": r"$\tau$", "²": r"$^2$", "·": r"$\cdot$", "×": r"$\times$"}
-    | {"–": "--", "…": r"\dots{}", "−": "$-$"}
+    | {"–": "--", "…": r"\dots{}", "−": "$-$", "†": r"$\dagger$"}
 )
 
 Intervals = dict[str, tuple[float, float]]

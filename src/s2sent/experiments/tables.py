@@ -164,7 +164,7 @@ def _with_seeds(results: Results, row: str) -> str:
 def _text(cell: Cell, several: bool) -> Text:
     text = f"{cell.mean:.2f}" + ("" if cell.std is None else f" ± {cell.std:.2f}")
     if cell.p_holm is not None and cell.p_holm < LEVEL and (cell.difference or 0) > 0:
-        text += " *"
+        text += " †"
     return Text(text, cell.best and several, cell.significant)
 
 
@@ -202,7 +202,7 @@ def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[s
         said.append(
             f"Underlined: better than “{results.experiment.base}” with p < {LEVEL} (paired t-test over seeds, "
             f"two-sided, not corrected, as in the paper; of {tested} comparisons chance alone underlines about "
-            f"{tested * LEVEL / 2:.1f}). *: also after Holm's correction."
+            f"{tested * LEVEL / 2:.1f}). †: also after Holm's correction."
         )
     said.append(
         "STS: Spearman × 100. The last block's weight (2D SS: shares that add up to 1; 1D SS: the gate, of an average "
