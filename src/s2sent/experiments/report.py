@@ -165,7 +165,7 @@ def _figure(tables: Sequence[Results], about: About, files: Files) -> str:
         return f"<p class='note'>{escape(str(error))}</p>"
     if figure is None:
         return ""
-    figure.text(0.995, 0.005, about.label, ha="right", va="bottom", fontsize=6, color="0.5")
+    figure.text(0.995, 0.995, about.label, ha="right", va="top", fontsize=6, color="0.5")
     for kind in ("svg", "png"):
         drawn = io.BytesIO()
         figure.savefig(drawn, format=kind, dpi=160)
