@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,16 @@ def new_figure(width: float, height: float) -> Figure:
     except ImportError as error:
         raise ConfigError("Figures need matplotlib, which is not installed: pip install 's2sent[plot]'.") from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def drawn(figure: Figure, kind: str) -> bytes:
+    """Return the figure as the bytes of an `svg` or `png`: of the same figure, the same ones."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    with rc_context({"svg.hashsalt": "s2sent"}):
+        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
 
 
 def check_figure_path(path: Path) -> None:

@@ -137,8 +137,22 @@ def test_a_report_of_the_committed_records(tmp_path: Path) -> None:
     tables = collect(expand(catalogue, chosen, settings), chosen, Store(folder / "runs"))
     about = About(settings.profile, changes_of(settings), "command", total=1, done=1, failed=[])
     page = write_report(tables, about, tmp_path).read_text()
+    assert write_report(tables, about, tmp_path / "again").read_text() == page  # figures and all
     assert "Changed: precision bf16." in page
     assert "distilbert-cased-gec" in page
+
+
+def test_a_run_is_called_by_what_its_row_changes(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        '[experiments.mine]\ntitle = "x"\nobjectives = ["simcse"]\nbase = "x"\n'
+        'rows = [{ row = "x" }, { row = "y", temperature = 0.02, steps = 3 }]\n'
+    )
+    catalogue = read_catalogue(tmp_path / "mine.toml")
+    entries = expand(catalogue, [catalogue.experiment("mine", "cpu")], bench.settings())
+    assert [entry.run.name for entry in entries] == [
+        "tiny-bert, simcse, 2D SS of 3, m 4, seed 0",
+        "tiny-bert, simcse, 2D SS of 3, m 4, temperature 0.02, steps 3, seed 0",
+    ]
 
 
 def test_gradients_depend_on_nothing_that_only_training_has(bench: Bench) -> None:

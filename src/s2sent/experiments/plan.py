@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,7 @@ class Run:
         recipe: How it is trained: selection, pooling and seed included.
         evaluation: What it is scored on.
         digests: The content of the text and of the evaluation data, which is what the description has of them.
+        changes: What its row changes of the profile's recipe, which is part of the name.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Run:
     recipe: Recipe
     evaluation: Evaluation
     digests: Digests
+    changes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -97,6 +99,8 @@ class Run:
             return ", ".join(parts)
         if self.recipe.selector_learning_rate is not None:
             parts.append(f"selector lr {self.recipe.selector_learning_rate:g}")
+        said = {"pooling", "selector_learning_rate"}
+        parts += [f"{name.replace('_', ' ')} {value}" for name, value in self.changes.items() if name not in said]
         return ", ".join([*parts, f"seed {self.recipe.seed}"])
 
 
@@ -244,7 +248,8 @@ def _runs(
     else:
         digests = Digests("", {})
     kinds = [experiment.kind, *(["cost"] if experiment.cost and seed == 0 else [])]
-    return [Run(kind, backbone, recipe, evaluation, digests) for kind in kinds]
+    changes = {name: value for name, value in row.changes.items() if name not in SELECTION_FIELDS}
+    return [Run(kind, backbone, recipe, evaluation, digests, changes) for kind in kinds]
 
 
 def _recipe(

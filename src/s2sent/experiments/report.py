@@ -157,6 +157,7 @@ def _add_tables(results: Results, grid: Grid, about: About, files: Files) -> Non
 
 def _figure(tables: Sequence[Results], about: About, files: Files) -> str:
     from s2sent.experiments.pictures import draw
+    from s2sent.figures import drawn
 
     experiment = tables[0].experiment
     try:
@@ -167,9 +168,7 @@ def _figure(tables: Sequence[Results], about: About, files: Files) -> str:
         return ""
     figure.text(0.995, 0.995, about.label, ha="right", va="top", fontsize=6, color="0.5")
     for kind in ("svg", "png"):
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format=kind, dpi=160)
-        files[f"figures/{experiment.name}.{kind}"] = drawn.getvalue()
+        files[f"figures/{experiment.name}.{kind}"] = drawn(figure, kind)
     return picture(figure, f"{experiment.title}, {about.label}")
 
 

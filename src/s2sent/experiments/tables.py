@@ -163,9 +163,14 @@ def _with_seeds(results: Results, row: str) -> str:
 
 def _text(cell: Cell, several: bool) -> Text:
     text = f"{cell.mean:.2f}" + ("" if cell.std is None else f" ± {cell.std:.2f}")
-    if cell.p_holm is not None and cell.p_holm < LEVEL and (cell.difference or 0) > 0:
+    if _survives(cell):
         text += " †"
     return Text(text, cell.best and several, cell.significant)
+
+
+def _survives(cell: Cell) -> bool:
+    """Whether it is better than the base also after Holm's correction."""
+    return cell.p_holm is not None and cell.p_holm < LEVEL and (cell.difference or 0) > 0
 
 
 def _cost(results: Results, row: str, name: str) -> Text:
@@ -192,6 +197,7 @@ def _weights(results: Results, row: str) -> list[Text]:
 def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[str, ...]:
     seeds = sorted({len(by_seed) for by_seed in results.records.values() if by_seed})
     tested = sum(cell.p is not None for row in table.values() for cell in row.values())
+    corrected = any(_survives(cell) for row in table.values() for cell in row.values())
     said = []
     if seeds:
         said.append(
@@ -202,7 +208,7 @@ def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[s
         said.append(
             f"Underlined: better than “{results.experiment.base}” with p < {LEVEL} (paired t-test over seeds, "
             f"two-sided, not corrected, as in the paper; of {tested} comparisons chance alone underlines about "
-            f"{tested * LEVEL / 2:.1f}). †: also after Holm's correction."
+            f"{tested * LEVEL / 2:.1f}). †: also after Holm's correction" + ("." if corrected else ", which none is.")
         )
     said.append(
         "STS: Spearman × 100. The last block's weight (2D SS: shares that add up to 1; 1D SS: the gate, of an average "
@@ -239,6 +245,8 @@ def _values(record: Record) -> dict[str, float]:
     found = dict(record.get("scores", {}))
     for group in ("weights", "geometry"):
         found |= {f"{group} {k}": v for k, v in record.get(group, {}).items() if not isinstance(v, list)}
+    for number, share in enumerate(record.get("weights", {}).get("shares", []), start=1):
+        found[f"weights share, block {number} of the selected"] = share
     for name in ("direct", "total"):
         values = record.get("gradients", {}).get(name, [])
         found |= {f"gradient {name}, block {number}": value for number, value in enumerate(values, start=1)}

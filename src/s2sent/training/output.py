@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -92,8 +93,8 @@ def _files(output: Path) -> Iterator[tuple[Path, bool]]:
     """All files in `output`, and whether a run wrote them."""
     own, listed = _OWN if (output / _LOG).exists() else _FIRST, output / _FILES
     model = listed.read_text(encoding="utf-8").splitlines() if own is _OWN and listed.exists() else []
-    for path in output.rglob("*"):
-        if not path.is_dir():
+    for folder, _, names in os.walk(output):  # which is not disturbed by what a running process removes
+        for path in (Path(folder, name) for name in names):
             name = path.relative_to(output).as_posix()
             yield path, name in model or any(fnmatchcase(name, pattern) for pattern in own)
 

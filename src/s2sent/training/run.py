@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import torch
@@ -153,6 +154,11 @@ class _Run:
         self.dev = self._choose_dev(found)
         self.survey = self._read_corpus()
         self.total = self._plan()
+        if recipe.steps and self.total < recipe.steps and found is None:
+            note = (
+                f"{self.total} steps, not {recipe.steps}: that is as far as the text goes (--epochs {recipe.epochs})."
+            )
+            self.listener.note(note)
         if found is not None:
             self._check_same(found)
 
@@ -243,45 +249,48 @@ class _Run:
             self.log.write(0, score=progress.before)
             self.listener.evaluated(0, progress.before, is_best=False)
         if not progress.done:
-            self._take_steps(checkpoint_every)
-            self._log_loss()
-            if progress.step % self.recipe.evaluate_every:
-                self._evaluate()
-            self._say_if_easy()
-            self._say_if_worse()
-            progress.done = True
-            self._write_checkpoint()  # dying while the model is saved costs nothing then
+            with stop_signals() as stop:  # the last score, too, is waited for
+                self._take_steps(checkpoint_every, stop)
+                self._log_loss()
+                if progress.step % self.recipe.evaluate_every:
+                    self._evaluate()
+                self._say_if_easy()
+                self._say_if_worse()
+                progress.done = True
+                self._write_checkpoint()  # dying while the model is saved costs nothing then
+            if any(self.ranks.agree(stop.is_set())):
+                self._stop()
         return self._finish()
 
-    def _take_steps(self, checkpoint_every: int | None) -> None:
+    def _stop(self) -> None:
+        command = f"The same command{' without --restart' if self.restart else ''}"
+        self.listener.note(f"Stopped after step {self.progress.step}. {command} goes on from there.")
+        raise KeyboardInterrupt
+
+    def _take_steps(self, checkpoint_every: int | None, stop: Event) -> None:
         progress = self.progress
         if progress.step == self.total:  # died between the last step and the end
             return
         self.listener.start(progress.step, self.total)
         clock = time.monotonic()
-        with stop_signals() as stop:
-            for batch in self._stream():
-                loss = self.stepper.take(batch, progress.step + 1)
-                progress.step += 1
-                progress.position = batch.position
-                self._tell(loss, batch.tokens)
-                if progress.step % self.recipe.evaluate_every == 0:
-                    self._evaluate()
-                due = (
-                    progress.step % checkpoint_every == 0
-                    if checkpoint_every
-                    else minutes_since(clock) > CHECKPOINT_MINUTES
-                )
-                due, stopped = self.ranks.agree(due, stop.is_set())
-                if due or stopped:
-                    self._write_checkpoint()
-                    clock = time.monotonic()
-                if stopped:
-                    command = f"The same command{' without --restart' if self.restart else ''}"
-                    self.listener.note(f"Stopped after step {progress.step}. {command} goes on from there.")
-                    raise KeyboardInterrupt
-                if progress.step == self.total:
-                    break
+        for batch in self._stream():
+            loss = self.stepper.take(batch, progress.step + 1)
+            progress.step += 1
+            progress.position = batch.position
+            self._tell(loss, batch.tokens)
+            if progress.step % self.recipe.evaluate_every == 0:
+                self._evaluate()
+            due = (
+                progress.step % checkpoint_every == 0 if checkpoint_every else minutes_since(clock) > CHECKPOINT_MINUTES
+            )
+            due, stopped = self.ranks.agree(due, stop.is_set())
+            if due or stopped:
+                self._write_checkpoint()
+                clock = time.monotonic()
+            if stopped:
+                self._stop()
+            if progress.step == self.total:
+                break
         if progress.step == 0:
             raise DataError(
                 f"{', '.join(self.recipe.corpus)}: no batch of {self.recipe.batch_size} different texts could be made. "
