@@ -69,7 +69,7 @@ def test_missing_seeds_are_paired_by_seed_and_said(bench: Bench, tmp_path: Path)
     text = str(score_grid(results).render(Format.MARKDOWN))
     assert "| CLS · S²Sent | … |" in text
     assert "4 runs are missing." in text
-    assert scores_csv([results]).count("\n") == 1 + 8 * (2 + 5)
+    assert scores_csv([results]).count("\n") == 1 + 8 * (2 + 5 + 3)
 
 
 def test_rows_compare_at_sight_only_with_the_same_seeds(bench: Bench, tmp_path: Path) -> None:
