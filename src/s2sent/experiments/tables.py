@@ -208,7 +208,7 @@ def _below(results: Results, table: Mapping[str, Mapping[str, Cell]]) -> tuple[s
         said.append(
             f"Underlined: better than “{results.experiment.base}” with p < {LEVEL} (paired t-test over seeds, "
             f"two-sided, not corrected, as in the paper; of {tested} comparisons chance alone underlines about "
-            f"{tested * LEVEL / 2:.1f}). †: also after Holm's correction" + ("." if corrected else ", which none is.")
+            f"{tested * LEVEL / 2:.1f}). †: also after Holm's correction" + ("." if corrected else " (none here).")
         )
     said.append(
         "STS: Spearman × 100. The last block's weight (2D SS: shares that add up to 1; 1D SS: the gate, of an average "
