@@ -68,13 +68,14 @@ class TorchEncoder:
     @torch.inference_mode()
     def embed(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension)."""
-        features: dict[str, Any] = {
-            name: tensor.to(self.device, non_blocking=True) for name, tensor in padded(self.encoder, sequences).items()
-        }
-        features.update(self._constant)
-        vectors = self.model(features)["sentence_embedding"][:, : self.model.truncate_dim]
+        vectors = self.model(self.features(sequences))["sentence_embedding"][:, : self.model.truncate_dim]
         result: NDArray[np.float32] = vectors.float().cpu().numpy()
         return result
+
+    def features(self, sequences: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Pad framed sequences to one batch, as the host's own preprocessing would."""
+        batch = padded(self.encoder, sequences)
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()} | self._constant
 
     def _check_tokens(self) -> dict[str, Any]:
         """Compare with the host's own preprocessing, and return what it adds that is the same for every text."""

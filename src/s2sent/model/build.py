@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from torch import nn
 
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.backbone import max_tokens
 from s2sent.model.load import open_encoder
-from s2sent.model.pooling import PoolingMode, SelectivePooling
+from s2sent.model.pooling import PoolingMode, SelectivePooling, pooling_of
 from s2sent.model.prompts import PromptTransformer
 from s2sent.selection import SelectionConfig
 
@@ -77,7 +76,7 @@ def build(
         if pooling is None and encoder.parsed.has_mask:
             pooling = "mask"
     modules[place] = SelectivePooling(
-        encoder.get_embedding_dimension(), selection, pooling=pooling or _pooling_of(replaced)
+        encoder.get_embedding_dimension(), selection, pooling=pooling or pooling_of(replaced)
     )
     if isinstance(replaced, SelectivePooling):
         replaced.detach()
@@ -91,19 +90,6 @@ def build(
         default_prompt_name=backbone.default_prompt_name,
         similarity_fn_name=backbone.similarity_fn_name,
         truncate_dim=backbone.truncate_dim,
-    )
-
-
-def _pooling_of(module: nn.Module) -> PoolingMode:
-    if isinstance(module, SelectivePooling):
-        return module.pooling
-    if not getattr(module, "include_prompt", True):
-        raise ConfigError("The given model leaves the prompt out of its pooling, which the selection does not.")
-    mode = getattr(module, "pooling_mode", None)
-    if mode in ("mean", "cls"):
-        return cast(PoolingMode, mode)
-    raise ConfigError(
-        f"The given model pools with {mode!r}, which the selection cannot follow. Say pooling='mean' or 'cls'."
     )
 
 

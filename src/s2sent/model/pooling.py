@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import torch
 from sentence_transformers.base import BaseModel
 from sentence_transformers.base.modules import Module, Transformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.model.backbone import Backbone
@@ -254,3 +254,17 @@ def layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
     if "cu_seq_lens_q" in features:
         return TokenLayout.flat(features["cu_seq_lens_q"], features["input_ids"].shape[-1])
     return TokenLayout.padded(features["attention_mask"]) if "attention_mask" in features else None
+
+
+def pooling_of(module: nn.Module) -> PoolingMode:
+    """Return how a model's pooling module, ours or the host's, makes one vector of a sentence's tokens."""
+    if isinstance(module, SelectivePooling):
+        return module.pooling
+    if not getattr(module, "include_prompt", True):
+        raise ConfigError("The given model leaves the prompt out of its pooling, which the selection does not.")
+    mode = getattr(module, "pooling_mode", None)
+    if mode in ("mean", "cls"):
+        return cast(PoolingMode, mode)
+    raise ConfigError(
+        f"The given model pools with {mode!r}, which the selection cannot follow. Say pooling='mean' or 'cls'."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
@@ -12,7 +13,7 @@ Squeeze = Literal["dct", "gap", "none"]
 Scale = Literal["mean", "orthonormal", "sum"]
 Fusion = Literal["stack", "average", "last"]
 Activation = Literal["relu", "tanh"]
-Gate = Literal["sigmoid", "linear", "static", "none"]
+Gate = Literal["sigmoid", "linear", "static", "per_feature", "none"]
 Prior = Literal["uniform", "last"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -42,11 +43,16 @@ class SelectionConfig:
             `last`: the last of the blocks alone, gated (Last1, 1D SS).
         activation: Of the bottleneck: `relu` as in the paper's equation or `tanh` as in its symbol table.
         gate: `sigmoid` is the paper's. `linear` leaves the sigmoid out, which otherwise keeps every block's share
-            in a narrow band. `static` learns one weight per block, the same for all sentences. `none` has nothing to
-            learn: with `fusion="last"` or `"average"` these are the plain baselines.
+            in a narrow band. `static` learns one weight per block, the same for all sentences and features;
+            `per_feature` one per block and feature, the same for all sentences. `none` has nothing to learn: with
+            `fusion="last"` or `"average"` these are the plain baselines.
         prior: Where training starts. `uniform`: near equal shares (the paper). `last`: one learned logit per block
             gives the last block 0.99 of the weight and the excitation starts at zero, so that the untrained selector
             is the encoder itself. For an encoder that is already good.
+        bias: Whether one learned logit per block is added to the excitation before the softmax, so that the gate can
+            prefer a block for all sentences and features at once. Beyond the paper; `prior="last"` has it in any case.
+        block_scales: What each block is divided by before anything else, one number per block. Empty: nothing, which
+            is right where blocks are of about one size. `s2sent adapt` measures it.
     """
 
     blocks: int | tuple[int, ...] = 3
@@ -58,6 +64,8 @@ class SelectionConfig:
     activation: Activation = "relu"
     gate: Gate = "sigmoid"
     prior: Prior = "uniform"
+    bias: bool = False
+    block_scales: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", _checked_blocks(self.blocks))
@@ -72,9 +80,17 @@ class SelectionConfig:
                 "gate='none' leaves fusion='stack' nothing to weigh the blocks with. Use fusion='average' for their "
                 "plain average, or gate='static' for learned weights."
             )
+        if not isinstance(self.bias, bool):
+            raise ConfigError(f"bias must be true or false, got {self.bias!r}.")
+        if self.bias and not (self.gated and self.fusion == "stack"):
+            raise ConfigError(
+                f"bias=True adds a logit per block to the excitation of fusion='stack', and gate={self.gate!r} with "
+                f"fusion={self.fusion!r} has none. Use gate='linear' or 'sigmoid' with fusion='stack'."
+            )
+        object.__setattr__(self, "block_scales", _checked_scales(self.block_scales, len(self.chosen)))
         if self.branches == 1:
-            for name, instead in (("gate", "'sigmoid' or 'none'"), ("prior", "'uniform'")):
-                if (value := getattr(self, name)) in ("linear", "static", "last"):
+            for name, instead in (("gate", "'sigmoid' or 'none'"), ("prior", "'uniform'"), ("bias", "False")):
+                if (value := getattr(self, name)) in ("linear", "static", "per_feature", "last", True):
                     raise ConfigError(
                         f"{name}={value!r} weighs blocks against each other, but fusion={self.fusion!r} over "
                         f"{len(self.chosen)} of them has a single branch. Use fusion='stack' over several blocks, or "
@@ -116,6 +132,11 @@ class SelectionConfig:
         return self.gate in ("sigmoid", "linear")
 
     @property
+    def has_block_logits(self) -> bool:
+        """Whether there is one learned logit per block."""
+        return self.gate == "static" or (self.gated and (self.bias or self.prior == "last"))
+
+    @property
     def per_token(self) -> bool:
         """Whether the weights depend on the token, so that blocks cannot be pooled before they are fused."""
         return self.gated and self.squeeze == "none"
@@ -138,3 +159,13 @@ def _checked_blocks(blocks: object) -> int | tuple[int, ...]:
     if len(set(blocks)) < len(blocks):
         raise ConfigError(f"blocks={blocks!r} names a block twice. Name each one once, oldest first.")
     return tuple(blocks)
+
+
+def _checked_scales(scales: object, blocks: int) -> tuple[float, ...]:
+    if not isinstance(scales, list | tuple) or any(
+        isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf for scale in scales
+    ):
+        raise ConfigError(f"block_scales must be a list of finite numbers above 0, got {scales!r}.")
+    if scales and len(scales) != blocks:
+        raise ConfigError(f"block_scales has {len(scales)} numbers for {blocks} blocks. Give one for each, or none.")
+    return tuple(map(float, scales))

@@ -97,8 +97,10 @@ class Selector(nn.Module):
             width = dim // config.reduction
             self.reduce = nn.Linear(dim, width, bias=False)  # W₁
             self.expand = nn.Linear(width, config.branches * dim, bias=False)  # W₂⁽⁰⁾ … W₂⁽ᴺ⁻¹⁾, one below the other
-        if config.gate == "static" or config.prior == "last":
+        if config.has_block_logits:
             self.block_logits = nn.Parameter(torch.zeros(config.branches))
+        if config.gate == "per_feature":
+            self.feature_logits = nn.Parameter(torch.zeros(config.branches, dim))
 
         spectral = config.gated and config.squeeze == "dct"
         self.frequencies = low_frequencies(config.frequencies if spectral else 1, config.branches)
@@ -111,6 +113,7 @@ class Selector(nn.Module):
 
     token_angles: Tensor
     block_basis: Tensor
+    block_scales: Tensor
 
     def _make_bases(self, device: torch.device) -> None:
         """Compute what does not depend on the sentence, in fp32: token frequencies times π, the block half of the DCT.
@@ -132,6 +135,7 @@ class Selector(nn.Module):
         buffers = {
             "token_angles": (math.pi * frequencies).float(),
             "block_basis": of_feature.T.contiguous().float(),
+            "block_scales": torch.tensor(self.config.block_scales or (1.0,) * len(self.config.chosen)),
         }
         for name, values in buffers.items():
             self.register_buffer(name, values.to(device), persistent=False)
@@ -147,14 +151,21 @@ class Selector(nn.Module):
         if self.config.gated:
             self.reduce.reset_parameters()
             self.expand.reset_parameters()
-        if self.config.gate == "static" or self.config.prior == "last":
-            nn.init.zeros_(self.block_logits)
-        if self.config.prior == "last":
+        logits = self.logits
+        if logits is not None:
+            nn.init.zeros_(logits)
+        if self.config.prior == "last" and logits is not None:
             if self.config.gated:
                 nn.init.zeros_(self.expand.weight)
-            if self.config.branches > 1:
-                odds = LAST_BLOCK_SHARE / (1 - LAST_BLOCK_SHARE) * (self.config.branches - 1)
-                nn.init.constant_(self.block_logits[-1:], math.log(odds))
+            odds = LAST_BLOCK_SHARE / (1 - LAST_BLOCK_SHARE) * (self.config.branches - 1)
+            nn.init.constant_(logits[-1:], math.log(odds))
+
+    @property
+    def logits(self) -> nn.Parameter | None:
+        """The learned logits of the blocks that no sentence changes: (n,), or (n, d) for `gate="per_feature"`."""
+        if self.config.gate == "per_feature":
+            return self.feature_logits
+        return self.block_logits if self.config.has_block_logits else None
 
     def forward(
         self,
@@ -180,10 +191,15 @@ class Selector(nn.Module):
             )
         basis = self.token_basis(layout, pool)
         if self.config.per_token:
-            return self._select_per_token(states, basis)
+            return self._select_per_token(self._scaled(states), basis)
         out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
-        out._states, out._layout = states, layout
+        out._states, out._layout = self._scaled(states), layout
         return out
+
+    def _scaled(self, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        if not self.config.block_scales:
+            return states
+        return [u / scale.to(u) for u, scale in zip(states, self.block_scales, strict=True)]
 
     def token_basis(self, layout: TokenLayout, pool: Tensor | None = None) -> TokenBasis:
         """Return what `project`s a block's states: a row per token frequency, then one that pools, if not the mean."""
@@ -193,26 +209,26 @@ class Selector(nn.Module):
     def select(self, projections: Sequence[Tensor], basis: TokenBasis, dtype: torch.dtype) -> Selection:
         """Select from blocks that were `project`ed (b, k, d) one by one, as a streamed encoder gives them."""
         blocks = torch.stack(list(projections), dim=1)  # (b, n, k, d)
-        squeezed = blocks[:, :, : len(self.token_frequencies)]
-        if self.config.fusion != "stack":
-            squeezed = squeezed.mean(dim=1, keepdim=True)
-
-        weights = (
-            self.weigh(self.squeeze(squeezed, basis.layout.lengths))
-            if self.config.gated
-            else self.fixed_weights(blocks.shape[0])
-        )
-        if self.config.fusion != "stack":
-            weights = (weights / len(projections)).expand(-1, len(projections), -1)
-        out = Selection(self._pooled(weights, blocks).to(dtype), weights)
-        out.projections = squeezed if self.config.gated else None
+        if self.config.block_scales:
+            blocks = blocks / self.block_scales[:, None, None]
+        squeezed, f = None, None
+        if self.config.gated:
+            squeezed = blocks[:, :, : len(self.token_frequencies)]
+            if self.config.fusion != "stack":
+                squeezed = squeezed.mean(dim=1, keepdim=True)
+            f = self.squeeze(squeezed, basis.layout.lengths)
+        own_pooling = blocks.shape[2] > len(self.token_frequencies)
+        pooled = blocks[:, :, -1 if own_pooling else 0]  # frequency 0 is the mean
+        out = self.fuse(f, pooled)
+        out.embedding, out.projections = out.embedding.to(dtype), squeezed
         return out
 
-    def _pooled(self, weights: Tensor, projections: Tensor) -> Tensor:
-        """Weigh and add up the pooled blocks: (b, n, d) and (b, n, k, d) → (b, d)."""
-        own_pooling = projections.shape[2] > len(self.token_frequencies)
-        pooled = projections[:, :, -1 if own_pooling else 0]  # frequency 0 is the mean
-        return (weights * pooled).sum(dim=1)
+    def fuse(self, f: Tensor | None, pooled: Tensor) -> Selection:
+        """Weigh and add up the pooled blocks: squeezed sentences f (b, d), None without a gate; (b, n, d) → (b, d)."""
+        weights = self.fixed_weights(pooled.shape[0]) if f is None else self.weigh(f)
+        if self.config.fusion != "stack":
+            weights = (weights / pooled.shape[1]).expand(-1, pooled.shape[1], -1)
+        return Selection((weights * pooled).sum(dim=1), weights)
 
     def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
         """Frequency Selection (eqs. split, dct1, f): each part with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
@@ -231,11 +247,14 @@ class Selector(nn.Module):
 
     def fixed_weights(self, sentences: int) -> Tensor:
         """Return the weights (b, n, d) of a form without excitation: the learned static ones, or simply 1."""
-        if self.config.gate == "static":
-            weights = self.block_logits.float().softmax(dim=0)  # (n,)
-        else:
-            weights = torch.ones(1, device=self.token_angles.device)
-        return weights[None, :, None].expand(sentences, -1, self.dim)
+        match self.config.gate:
+            case "static":
+                weights = self.block_logits.float().softmax(dim=0)[:, None]  # (n, 1)
+            case "per_feature":
+                weights = self.feature_logits.float().softmax(dim=0)  # (n, d)
+            case _:
+                weights = torch.ones(1, 1, device=self.token_angles.device)
+        return weights.expand(sentences, -1, self.dim)
 
     def excite(self, f: Tensor, branch: int | None = None) -> Tensor:
         """Excitation (eq. exc): s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d), or one branch's (…, d).
@@ -256,7 +275,7 @@ class Selector(nn.Module):
         """Selection (the equation after exc): softmax over the branches, per feature; of a single branch, e itself."""
         if self.config.branches == 1:
             return e
-        if self.config.prior == "last":
+        if self.config.has_block_logits:
             e = e + self.block_logits.float()[:, None]
         return e.softmax(dim=-2)
 
@@ -268,11 +287,11 @@ class Selector(nn.Module):
         weights = self._choose(e)
         if not stack:
             weights = (weights / len(states)).expand(-1, -1, len(states), -1)
-        fused = basis.project(_fuse(states, weights.unbind(dim=-2)))[:, None]  # (b, 1, k, d)
-        once = fused.new_ones(1, 1, 1)
+        fused = basis.project(_fuse(states, weights.unbind(dim=-2)))  # (b, k, d)
+        own_pooling = fused.shape[1] > len(self.token_frequencies)
         over_tokens = basis.project(weights.flatten(-2))[:, 0]  # (b, n·d): the mean
         out = Selection(
-            embedding=self._pooled(once, fused).to(states[0].dtype),
+            embedding=fused[:, -1 if own_pooling else 0].to(states[0].dtype),
             weights=over_tokens.view(-1, *weights.shape[-2:]),
         )
         out._states, out._layout, out._token_weights = states, basis.layout, weights

@@ -1,0 +1,394 @@
+"""What a selector needs of a frozen encoder: computed once for every text, and kept on disk.
+
+FOLDER/about.json               the shapes; which sums
+FOLDER/part-00000.cosines.npy   (texts, sums, d) sums over the tokens, weighted with the cosines of the DCT
+FOLDER/part-00000.own.npy       (texts, width) the model's own vectors
+FOLDER/part-00000.lengths.npy   (texts,) tokens of each text, special ones included; 0: nothing the tokenizer can read
+FOLDER/part-00000.tokens.npy    (all tokens, states, d) whole states, where a form asks for them
+FOLDER/part-00000.pooled.npy    (texts, states, d) every state, pooled as the model pools; written last
+
+Each file is there whole or not at all, and a part whose last file is there is done: a pass that was killed goes on.
+Rows are read when they are needed, so that memory does not grow with the number of texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from torch import Tensor
+
+from s2sent.disk import locked, whole_file
+from s2sent.encoding.batches import CPU_TOKENS, GPU_TOKENS, token_batches
+from s2sent.encoding.torch_encoder import TorchEncoder
+from s2sent.errors import DataError, ModelError
+from s2sent.model.backbone import Backbone
+from s2sent.model.pooling import PoolingMode, SelectivePooling, layout_of, pooling_of
+from s2sent.selection import SelectionConfig, Selector, TokenBasis
+
+VERSION = 1
+"""Raised when the same model and texts give other files."""
+USUAL_FREQUENCIES = 3
+"""Token frequencies that are kept of every state, whatever is asked for: enough for up to eight DCT bases."""
+PART_BYTES = 1 << 27
+LARGEST_PART = 8192
+
+OnTexts = Callable[[int, int], None]
+"""Told how many texts are done, of how many."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Which sums over the tokens are kept, beside every state's pooled vector.
+
+    Attributes:
+        cosines: Pairs of a state (0: the embeddings) and a token frequency of the DCT.
+        tokens: States of which every token is kept.
+    """
+
+    cosines: tuple[tuple[int, int], ...]
+    tokens: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, selections: Iterable[SelectionConfig], backbone: Backbone, dim: int) -> Sums:
+        """Return what these selections need, and the usual ones."""
+        cosines = {(state, b) for state in range(backbone.depth + 1) for b in range(USUAL_FREQUENCIES)}
+        tokens: set[int] = set()
+        for selection in selections:
+            states = backbone.indices(selection)
+            if selection.per_token:
+                tokens.update(states)
+            elif selection.gated:
+                cosines.update((state, b) for state in states for b in Selector(dim, selection).token_frequencies)
+        return cls(tuple(sorted(cosines)), tuple(sorted(tokens)))
+
+
+class StateEncoder:
+    """Runs a frozen model and takes its states apart.
+
+    Args:
+        model: The model: a Transformer, a pooling of its states, and whatever follows.
+        pooling: How a state's tokens become one vector; by default as the model does.
+        precision: `bf16` computes the encoder in bfloat16.
+    """
+
+    def __init__(
+        self, model: SentenceTransformer, pooling: PoolingMode | None = None, precision: str = "fp32"
+    ) -> None:
+        self.model = model
+        self.precision = precision
+        self.encoder = TorchEncoder(model)
+        transformer: Any = self.encoder.encoder
+        self.transformer = transformer
+        self.backbone = Backbone.of(transformer.auto_model)
+        self.dim = int(transformer.get_embedding_dimension())
+        modules = list(model)
+        if len(modules) < 2:
+            raise ModelError("The model has no pooling: there is nothing behind its Transformer.")
+        self.pooling: PoolingMode = pooling or pooling_of(modules[1])
+        # Its job is done on the way out; and what is learned is learned before it.
+        self.behind = modules[1:-1] if isinstance(modules[-1], Normalize) else modules[1:]
+        # A selector of its own is asked for weights over tokens; it need not be one of the model.
+        self._pool = SelectivePooling(self.dim, SelectionConfig(blocks=1, fusion="last", gate="none"), self.pooling)
+        self._pool._mask_token_id = getattr(transformer.tokenizer, "mask_token_id", None)
+
+    @torch.inference_mode()
+    def run(self, sequences: Sequence[Sequence[int]], sums: Sums) -> dict[str, Tensor]:
+        """Return `pooled` (b, states, d), `cosines` (b, sums, d), `own` (b, width) and `tokens` (Σ, states, d)."""
+        features = self.encoder.features(sequences)
+        device = self.model.device.type
+        precise = torch.autocast(device, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+        with precise:
+            features = self.transformer.forward(features, output_hidden_states=True)
+        hidden = features.get("all_layer_embeddings")
+        if hidden is None:
+            raise ModelError(f"{self.backbone.name} gives no hidden states, so there is nothing to select from.")
+        states = self.backbone.choose(hidden, tuple(range(self.backbone.depth + 1)))
+        layout = layout_of(features)
+        assert layout is not None  # TorchEncoder's features have a mask
+        highest = max((b for _, b in sums.cosines), default=0)
+        angles = torch.pi * torch.arange(highest + 1, device=layout.mask.device)
+        basis = TokenBasis.cosines(angles, layout)
+        weights = self._pool._pool_weights(features, layout)
+        basis = basis if weights is None else basis.with_row(weights)
+        projected = [basis.project(state) for state in states]  # (b, k, d) each
+        with precise:
+            for module in self.behind:
+                features = module(features)
+        found = {
+            "pooled": torch.stack([rows[:, 0 if weights is None else -1] for rows in projected], dim=1),
+            "cosines": torch.stack([projected[state][:, b] for state, b in sums.cosines], dim=1),
+            "own": features["sentence_embedding"].float(),
+        }
+        if sums.tokens:
+            found["tokens"] = torch.stack([states[state].float() for state in sums.tokens], dim=2)[layout.mask]
+        return found
+
+
+def keep_states(
+    encoder: StateEncoder,
+    texts: Sequence[str],
+    folder: Path,
+    sums: Sums,
+    *,
+    batch_tokens: int | None = None,
+    on_texts: OnTexts | None = None,
+) -> FrozenStates:
+    """Encode every text once and keep what `sums` says in `folder`; what is there already is not done again.
+
+    Args:
+        encoder: The model.
+        texts: The texts, each once.
+        folder: Where to keep it: its name must tell models, texts and sums apart, as `states_key` does.
+        sums: What to keep.
+        batch_tokens: Tokens to a batch; by default as bulk encoding has it.
+        on_texts: Told of the progress.
+
+    Raises:
+        DataError: it cannot be written; `DiskFullError` if for want of room.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock"):
+        states = FrozenStates.create(folder, encoder, len(texts), sums)
+        budget = batch_tokens or (CPU_TOKENS if encoder.model.device.type == "cpu" else GPU_TOKENS)
+        done = 0
+        for number in range(states.parts):
+            start = number * states.part_size
+            part = texts[start : start + states.part_size]
+            if not states.path(number, "pooled").exists():
+                _keep_part(encoder, part, states, number, budget, lambda n, done=done: _tell(on_texts, done + n, texts))
+            done += len(part)
+            _tell(on_texts, done, texts)
+    return states
+
+
+def _tell(on_texts: OnTexts | None, done: int, texts: Sequence[str]) -> None:
+    if on_texts is not None:
+        on_texts(done, len(texts))
+
+
+def _keep_part(
+    encoder: StateEncoder,
+    texts: Sequence[str],
+    states: FrozenStates,
+    number: int,
+    budget: int,
+    on_texts: Callable[[int], None],
+) -> None:
+    content = encoder.encoder.tokenize(texts)
+    sequences = [encoder.encoder.frame(tokens) if tokens else [] for tokens in content]
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
+    kept = {
+        "cosines": np.zeros((len(texts), len(states.sums.cosines), states.dim), dtype=np.float16),
+        "own": np.zeros((len(texts), states.width), dtype=np.float32),
+        "pooled": np.zeros((len(texts), states.states, states.dim), dtype=np.float16),
+    }
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    if states.sums.tokens:
+        kept["tokens"] = np.zeros((int(starts[-1]), len(states.sums.tokens), states.dim), dtype=np.float16)
+    finished = len(texts) - int((lengths > 0).sum())
+    places = np.flatnonzero(lengths)
+    for batch in token_batches([int(lengths[place]) for place in places], budget):
+        rows = places[batch]
+        found = encoder.run([sequences[row] for row in rows], states.sums)
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in found.values()):
+            raise ModelError(f"{encoder.backbone.name} gives values that are not finite, so its weights are damaged.")
+        tokens = found.pop("tokens", None)
+        for name, tensor in found.items():
+            values = tensor.cpu().numpy()
+            if kept[name].dtype == np.float16 and np.abs(values).max() > np.finfo(np.float16).max:
+                kept[name] = kept[name].astype(np.float32)  # rare: an encoder with very large states
+            kept[name][rows] = values
+        if tokens is not None:
+            for row, values in zip(rows, tokens.cpu().split(lengths[rows].tolist()), strict=True):
+                kept["tokens"][starts[row] : starts[row + 1]] = values.numpy()
+        finished += len(rows)
+        on_texts(finished)
+    for name, values in {"lengths": lengths, **kept}.items():
+        if name != "pooled":
+            _write(states.path(number, name), values)
+    _write(states.path(number, "pooled"), kept["pooled"])
+
+
+def _write(path: Path, values: NDArray[Any]) -> None:
+    with whole_file(path) as file:
+        np.save(file, values)
+
+
+def states_key(fingerprint: str, texts: Iterable[str], sums: Sums, *, pooling: str, precision: str) -> str:
+    """Return the name under which the states of a model and texts are kept: all that decides them, as a digest."""
+    about = [VERSION, fingerprint, asdict(sums), pooling, precision]
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class FrozenStates:
+    """The states of some texts, on disk.
+
+    Attributes:
+        folder: Where they are.
+        texts: How many texts there are.
+        states: How many states of each: the embeddings and all blocks.
+        dim: Features of a state.
+        width: Features of the model's own vectors.
+        part_size: Texts to a part.
+        sums: What is kept.
+    """
+
+    folder: Path
+    texts: int
+    states: int
+    dim: int
+    width: int
+    part_size: int
+    sums: Sums
+
+    @classmethod
+    def create(cls, folder: Path, encoder: StateEncoder, texts: int, sums: Sums) -> FrozenStates:
+        """Describe what shall be kept in `folder`, or read how it was described before."""
+        about = folder / "about.json"
+        if not about.exists():
+            depth, dim = encoder.backbone.depth + 1, encoder.dim
+            size = 2 * dim * (depth + len(sums.cosines))
+            values = {
+                "texts": texts,
+                "states": depth,
+                "dim": dim,
+                "width": encoder.encoder.dimension,
+                "part_size": max(1, min(LARGEST_PART, PART_BYTES // size)),
+            }
+            with whole_file(about) as file:
+                file.write(json.dumps({**values, "sums": asdict(sums)}).encode())
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> FrozenStates:
+        """Read what a folder of states has."""
+        try:
+            values = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+            sums = values.pop("sums")
+            cosines = tuple((int(state), int(b)) for state, b in sums["cosines"])
+            return cls(folder, **values, sums=Sums(cosines, tuple(sums["tokens"])))
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            raise DataError(f"{folder} is damaged ({error}). Delete it: it is computed again.") from error
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return -(-self.texts // self.part_size)
+
+    def path(self, number: int, name: str) -> Path:
+        """The file of one part."""
+        return self.folder / f"part-{number:05}.{name}.npy"
+
+    def part(self, number: int, name: str) -> NDArray[Any]:
+        """Read one file of one part whole."""
+        try:
+            values: NDArray[Any] = np.load(self.path(number, name), allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(
+                f"{self.path(number, name)} is damaged ({error}). Delete {self.folder}: it is computed again."
+            ) from error
+        return values
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(texts,) tokens of each text; 0 where the tokenizer can read nothing of it."""
+        return torch.from_numpy(np.concatenate([self.part(number, "lengths") for number in range(self.parts)]))
+
+    @cached_property
+    def own(self) -> Tensor:
+        """(texts, width) the model's own vectors."""
+        return torch.from_numpy(np.concatenate([self.part(number, "own") for number in range(self.parts)]))
+
+    def pooled(self, rows: Sequence[int], first: int, last: int) -> Tensor:
+        """Read the pooled states `first` to `last` of some texts: (rows, n, d) in fp32."""
+        count = last - first + 1
+        found = np.empty((len(rows), count, self.dim), dtype=np.float32)
+        for place, row in enumerate(rows):
+            number, offset = divmod(row, self.part_size)
+            file, start, dtype = self._opened(number)
+            size = self.dim * dtype.itemsize
+            data = os.pread(file, count * size, start + (offset * self.states + first) * size)
+            found[place] = np.frombuffer(data, dtype).reshape(count, self.dim)
+        return torch.from_numpy(found)
+
+    def _opened(self, number: int) -> tuple[int, int, np.dtype[Any]]:
+        """The open file of a part's pooled states, where its values begin, and their type."""
+        if number not in self._files:
+            values = np.lib.format.open_memmap(self.path(number, "pooled"), mode="r")  # type: ignore[no-untyped-call]
+            self._files[number] = (os.open(self.path(number, "pooled"), os.O_RDONLY), values.offset, values.dtype)
+        return self._files[number]
+
+    @cached_property
+    def _files(self) -> dict[int, tuple[int, int, np.dtype[Any]]]:
+        return {}
+
+    def close(self) -> None:
+        """Close the files that reading has opened."""
+        for file, _, _ in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+    @torch.inference_mode()
+    def squeezed(self, selector: Selector, states: Sequence[int]) -> Tensor:
+        """Squeeze every text as the selector does, over these states: f (texts, d). It has nothing to learn."""
+        place = {pair: index for index, pair in enumerate(self.sums.cosines)}
+        chosen = torch.tensor([[place[state, b] for b in selector.token_frequencies] for state in states])
+        found = []
+        for number in range(self.parts):
+            for rows, lengths in zip(
+                torch.from_numpy(self.part(number, "cosines")).split(1024),
+                torch.from_numpy(self.part(number, "lengths")).split(1024),
+                strict=True,
+            ):
+                projections = rows[:, chosen].float() / selector.block_scales[:, None, None]  # (b, n, k, d)
+                if selector.config.fusion != "stack":
+                    projections = projections.mean(dim=1, keepdim=True)
+                found.append(selector.squeeze(projections, lengths))
+        f = torch.cat(found)
+        return f.half() if f.abs().max() < torch.finfo(torch.float16).max else f
+
+    def sizes(self) -> Tensor:
+        """Return the mean length of every state's pooled vectors, over the first part: (states,)."""
+        pooled = torch.from_numpy(self.part(0, "pooled")).float()
+        return pooled[self.lengths[: len(pooled)] > 0].norm(dim=-1).mean(dim=0)
+
+    def token_states(self, rows: Sequence[int], states: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+        """Return whole states of some texts, padded: a tensor (rows, l, d) for each state, and their mask (rows, l)."""
+        columns = [self.sums.tokens.index(state) for state in states]
+        lengths = self.lengths[list(rows)]
+        width = int(lengths.max())
+        found = torch.zeros(len(rows), width, len(states), self.dim)
+        for place, row in enumerate(rows):
+            number, offset = divmod(row, self.part_size)
+            tokens, starts = self._tokens(number)
+            values = torch.from_numpy(np.array(tokens[starts[offset] : starts[offset + 1]]))
+            found[place, : len(values)] = values[:, columns].float()
+        mask = torch.arange(width) < lengths[:, None]
+        return list(found.unbind(dim=2)), mask
+
+    def _tokens(self, number: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        if number not in self._token_files:
+            values = np.load(self.path(number, "tokens"), mmap_mode="r", allow_pickle=False)
+            self._token_files[number] = (values, np.concatenate([[0], np.cumsum(self.part(number, "lengths"))]))
+        return self._token_files[number]
+
+    @cached_property
+    def _token_files(self) -> dict[int, tuple[NDArray[Any], NDArray[np.int64]]]:
+        return {}
