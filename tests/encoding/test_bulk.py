@@ -72,7 +72,9 @@ def test_every_output_has_the_vectors_of_encode_in_order(
         np.testing.assert_allclose(vectors, expected, atol={"float32": 2e-6, "float16": 1e-3, "int8": 1}[precision])
     assert ids in (None, list(range(len(TEXTS))))
     assert (done.lines, done.vectors, done.bad, done.bad_file) == (len(TEXTS), len(TEXTS), 0, None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in.txt", output.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["in.txt", output.name, f".{output.name}.made.json"]
+    )
 
 
 def test_parquet_keeps_types_ids_texts_and_scales(model: SentenceTransformer, tmp_path: Path) -> None:
@@ -183,14 +185,11 @@ def test_killed_before_any_write_the_same_call_goes_on_to_the_same_bytes(
             break
         assert code == -signal.SIGKILL
         deaths += 1
-        if Shards(output).folder.exists():
-            work(output)
-        elif not output.exists():
-            pytest.fail(f"killed before write {die_at}: neither output nor working folder")
+        assert work(output).vectors == len(TEXTS[:11])
         assert output.read_bytes() == whole.read_bytes()
         assert len(Path(f"{output}.bad.jsonl").read_text().splitlines()) == 1
         names = {path.name for path in tmp_path.iterdir() if path.name.lstrip(".").startswith(f"{die_at}.")}
-        assert names - {f".{output.name}.parts.done"} == {output.name, f"{output.name}.bad.jsonl"}
+        assert names == {output.name, f"{output.name}.bad.jsonl", f".{output.name}.made.json"}
     assert deaths > 20
 
 
@@ -305,6 +304,71 @@ def test_a_finished_output_is_written_over_only_when_asked(
     assert len(np.load(output)) == len(TEXTS)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".npy", ".safetensors", ".jsonl"])
+def test_the_same_call_after_a_finished_one_has_nothing_to_do(
+    model: SentenceTransformer, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join([*TEXTS, "", TEXTS[2] * 5]), encoding="utf-8")
+    output = tmp_path / f"out{suffix}"
+    first = encode_files(model, tmp_path / "in.txt", output, shard_lines=7)
+    whole = output.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(Shards, "commit", lambda *_: pytest.fail("a vector was computed again"))
+        again = encode_files(model, tmp_path / "in.txt", output, shard_lines=7)
+    assert again.done_before
+    assert not first.done_before
+    assert first.long == 1
+    names = ("lines", "vectors", "bad", "bad_file", "long", "width", "output")
+    assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
+    assert output.read_bytes() == whole
+    assert not Shards(output).folder.exists()
+
+
+def test_another_call_on_a_finished_output_is_refused(
+    model: SentenceTransformer, backbone_of: Callable[[str], Path], lines: Path, tmp_path: Path
+) -> None:
+    output, record = tmp_path / "out.npy", tmp_path / ".out.npy.made.json"
+    encode_files(model, lines, output)
+    whole, text = output.read_bytes(), lines.read_text(encoding="utf-8")
+
+    def refused(message: str, other: Any = model, **options: Any) -> None:
+        with pytest.raises(ConfigError, match=f"exists already{message}.*--fresh"):
+            encode_files(other, lines, output, **options)
+        assert output.read_bytes() == whole
+
+    refused(r" and was made with other settings \(precision: float32 then, float16 now\)", precision="float16")
+    refused(r" and was made with other settings \(another model\)", tiny(backbone_of("bert"), blocks=2))
+    lines.write_text(text.replace("Rain", "Snow"), encoding="utf-8")
+    refused(", and the input has changed since it was made")
+    lines.write_text(text + "more", encoding="utf-8")
+    refused(" and was made with other settings .other files, or of other sizes: .*in.txt")
+    lines.write_text(text, encoding="utf-8")
+    assert encode_files(model, lines, output).done_before
+    for content in (b"", b"[]", b'{"version": 1}', b"\xff"):  # a record that cannot be read is none
+        record.write_bytes(content)
+        refused("")
+    encode_files(model, lines, output, fresh=True)
+    assert encode_files(model, lines, output).done_before
+    output.write_bytes(whole[:-1] + b"!")  # somebody has changed it
+    whole = output.read_bytes()
+    refused("")
+
+
+def test_a_stream_that_is_fed_again_is_compared(
+    model: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def feed(texts: list[str]) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
+
+    feed(TEXTS)
+    encode_files(model, "-", tmp_path / "out.npy")
+    feed(TEXTS)
+    assert encode_files(model, "-", tmp_path / "out.npy").done_before
+    feed(TEXTS[:-1])
+    with pytest.raises(ConfigError, match="the input has changed"):
+        encode_files(model, "-", tmp_path / "out.npy")
+
+
 def test_two_processes_do_not_write_one_output(model: SentenceTransformer, lines: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.npy"
 
@@ -389,8 +453,7 @@ def test_an_output_that_another_process_finishes_meanwhile_stays_as_it_is(
         return locked(folder)
 
     monkeypatch.setattr(State, "_locked", staticmethod(slow))
-    with pytest.raises(ConfigError, match="exists already"):
-        encode_files(model, lines, output)
+    assert encode_files(model, lines, output).done_before
     assert output.read_bytes() == whole[0]
     assert not Shards(output).folder.exists()
 

@@ -276,7 +276,7 @@ def test_killed_while_the_checkpoints_are_removed(
     assert removed
     assert (tmp_path / "out" / ".checkpoints-removed").exists()
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
-    with pytest.raises(ConfigError, match="has the model of this run already"):
+    with pytest.raises(ConfigError, match="Done already: the model of this run is in "):
         train(recipe, tmp_path / "out")
     assert not (tmp_path / "out" / ".checkpoints-removed").exists()
 
@@ -293,7 +293,7 @@ def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_pat
         train(recipe, tmp_path / "out")
     done = train(recipe, tmp_path / "out", restart=True)
     assert done.steps == 12
-    with pytest.raises(ConfigError, match="has the model of this run already"):
+    with pytest.raises(ConfigError, match="Done already: the model of this run is in "):
         train(recipe, tmp_path / "out")
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
 

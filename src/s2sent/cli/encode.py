@@ -93,8 +93,8 @@ def encode(
 ) -> None:
     """Encode texts into vectors, in their order.
 
-    Interrupted at any instant, the same command goes on where it stopped. A line that cannot be encoded (empty, not
-    UTF-8, without the field) has no vector and is listed in OUTPUT.bad.jsonl.
+    Interrupted at any instant, the same command goes on where it stopped; finished, it has nothing to do. A line that
+    cannot be encoded (empty, not UTF-8, without the field) has no vector and is listed in OUTPUT.bad.jsonl.
     """
     from s2sent.encoding.bulk import encode_files
 
@@ -139,10 +139,12 @@ def encode(
         notes.append(f"{done.long:,} longer than the model takes, {'cut' if long == Long.TRUNCATE else 'averaged'}")
     if done.bad:
         notes.append(f"{done.bad:,} without a vector, listed in {done.bad_file}")
-    if done.resumed:
-        notes.append(f"{done.resumed:,} done before")
-    notes.append(f"{done.seconds:,.1f} s, {done.rate:,.0f} lines/s")
-    console.print(escape(f"{', '.join(notes)} → {output}"), soft_wrap=True)
+    if done.done_before:
+        said = f"Done already: {', '.join(notes)} → {output}. To encode again: --fresh"
+    else:
+        notes += [f"{done.resumed:,} done before"] if done.resumed else []
+        said = f"{', '.join([*notes, f'{done.seconds:,.1f} s, {done.rate:,.0f} lines/s'])} → {output}"
+    console.print(escape(said), soft_wrap=True)
     if strict and done.bad:
         raise typer.Exit(3)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2sent.errors import DataError
+from s2sent.texts import lone_surrogate
 
 FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
@@ -144,7 +145,7 @@ def _is_binary(start: bytes) -> bool:
 
 
 def _bytes_problem(text: str) -> str | None:
-    lone = None if text.isascii() else next((c for c in text if "\ud800" <= c <= "\udfff"), None)
+    lone = lone_surrogate(text)
     if lone is None:
         return None
     # Bytes that are not UTF-8 come as these; JSON can write any half of a pair.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from s2sent.encoding.encoder import open_text_encoder
 from s2sent.encoding.job import Job, Options, Progress
 from s2sent.encoding.outputs import assemble, check_output, problems_file
-from s2sent.encoding.shards import Shards, State, missing
-from s2sent.encoding.sources import WINDOW, Source
+from s2sent.encoding.shards import ExistsError, Record, Shards, State, missing
+from s2sent.encoding.sources import WINDOW, Source, Window
 from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, S2SentError
 
@@ -37,6 +37,7 @@ class Summary:
         seconds: How long this run took, from the first line read to the output in its place.
         width: Values to a vector.
         output: Where they are.
+        done_before: Whether an earlier run had finished it all, and there was nothing to do.
     """
 
     lines: int
@@ -48,6 +49,7 @@ class Summary:
     seconds: float
     width: int
     output: Path
+    done_before: bool = False
 
     @property
     def rate(self) -> float:
@@ -79,8 +81,9 @@ def encode_files(
     """Encode texts and write their vectors, in the order of the texts.
 
     The output appears when it is whole. Until then, what is done is in `OUTPUT.parts`, and the same call goes on from
-    there after any interruption; a changed model, input or option is an error. A line without a text that can be
-    encoded (empty, not UTF-8, no such field, …) has no vector and is listed in `OUTPUT.bad.jsonl`.
+    there after any interruption; with a finished output it does nothing. A changed model, input or option is an
+    error. A line without a text that can be encoded (empty, not UTF-8, no such field, …) has no vector and is listed
+    in `OUTPUT.bad.jsonl`.
 
     Args:
         model: A model, its folder, or its name on the hub.
@@ -128,7 +131,35 @@ def encode_files(
     started = time.perf_counter()
     options.form.check(encoder.dimension)
     shards = Shards(output)
-    state = State(shards, {"model": fingerprint, **source.identity(), **options.identity()}, fresh=fresh)
+    identity = {"model": fingerprint, **source.identity(), **options.identity()}
+    width = options.form.width(encoder.dimension)
+
+    def windows() -> Iterator[Window]:
+        return chain.from_iterable(map(source.windows, range(len(source.groups()))))
+
+    def summary(record: Record, resumed: int, *, done_before: bool = False) -> Summary:
+        bad = record.lines - record.vectors
+        return Summary(
+            lines=record.lines,
+            vectors=record.vectors,
+            bad=bad,
+            bad_file=problems_file(output) if bad else None,
+            long=record.long,
+            resumed=resumed,
+            seconds=time.perf_counter() - started,
+            width=width,
+            output=output,
+            done_before=done_before,
+        )
+
+    try:
+        state = State(shards, identity, fresh=fresh)
+    except ExistsError:
+        record = Record.read(output)
+        if record is None:
+            raise
+        record.check(output, identity, windows())
+        return summary(record, record.lines, done_before=True)
     try:
         done = shards.done()
         resumed = sum(shard.rows for shard in done.values())
@@ -139,17 +170,17 @@ def encode_files(
 
                 run_on_ray(model, fingerprint, source, options, shards, done, workers, device, on_progress)
             else:
-                windows = chain.from_iterable(map(source.windows, range(groups)))
-                Job(encoder, options, shards).run(windows, done, on_progress)
+                Job(encoder, options, shards).run(windows(), done, on_progress)
             done = shards.done()
             if lost := missing(done, groups):
                 raise S2SentError(
                     f"{shards.folder} lacks {lost}. Run the same command again: it makes what is missing."
                 )
         state.completed()
-        width = options.form.width(encoder.dimension)
         note = {"model": fingerprint, "precision": precision, "dim": str(dim or encoder.dimension)}
         assemble(shards, width, options.form.dtype, note)
+        record = Record.of(identity, done.values())
+        record.write(shards)  # while the shards are there: whenever we die, the same command finds one or the other
         shards.remove()
     except BaseException:
         if not shards.any():  # a mistake in the input, most often: leave nothing behind
@@ -157,15 +188,4 @@ def encode_files(
         raise
     finally:
         state.close()
-    lines, vectors = (sum(getattr(shard, name) for shard in done.values()) for name in ("rows", "vectors"))
-    return Summary(
-        lines=lines,
-        vectors=vectors,
-        bad=lines - vectors,
-        bad_file=problems_file(output) if lines > vectors else None,
-        long=sum(shard.long for shard in done.values()),
-        resumed=resumed,
-        seconds=time.perf_counter() - started,
-        width=width,
-        output=output,
-    )
+    return summary(record, resumed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from threading import Thread
@@ -18,6 +18,7 @@ from s2sent.encoding.shards import Shard, Shards
 from s2sent.encoding.sources import WINDOW, Window
 from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, DataError
+from s2sent.texts import texts_of
 
 T = TypeVar("T")
 _LARGEST = (1 << 63) - 1
@@ -120,13 +121,13 @@ class Job:
 
 
 def encode_texts(
-    encoder: TextEncoder, texts: Sequence[str], *, long: str = "truncate", batch_tokens: int | None = None
-) -> NDArray[np.float32]:
-    """Encode texts that are in memory: (b, dimension), in their order.
+    encoder: TextEncoder, texts: str | Collection[str], *, long: str = "truncate", batch_tokens: int | None = None
+) -> NDArray[np.floating]:
+    """Encode texts that are in memory: (b, dimension), in their order; of a single text, (dimension,).
 
     Args:
         encoder: The model, such as `TorchEncoder(model)` or an exported one.
-        texts: The texts.
+        texts: The texts, as `model.encode` takes them.
         long: As of `Options`.
         batch_tokens: As of `Options`.
 
@@ -134,6 +135,9 @@ def encode_texts(
         DataError: a text has nothing to encode; the message says which.
     """
     options = Options(long=long, batch_tokens=batch_tokens)
+    single, texts = isinstance(texts, str), texts_of(texts)
+    if not texts:
+        return np.array([])  # without a dimension, as sentence-transformers does
     vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
     starts = range(0, len(texts), WINDOW)
     for start, tokens in ahead((start, encoder.tokenize(texts[start : start + WINDOW])) for start in starts):
@@ -142,7 +146,7 @@ def encode_texts(
             place, reason = min(encoded.problems.items())
             raise DataError(f"Text {start + place}, {texts[start + place][:60]!r}, {reason}. Leave it out.")
         vectors[start : start + len(tokens)] = encoded.vectors
-    return vectors
+    return vectors[0] if single else vectors
 
 
 def _whole_number(label: Label) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +21,8 @@ import pyarrow as pa
 from s2sent.disk import unwritable, whole_file
 from s2sent.encoding.sources import Problem, Window
 from s2sent.encoding.vectors import Packed
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError, DataError, S2SentError
+from s2sent.outside import Table, exists, parse_json
 
 VERSION = 1
 _OPTIONS = {"window": "--shard-lines", "label": "--id", "with_text": "--with-text", "batch_tokens": "--batch-tokens"}
@@ -40,6 +42,21 @@ class Shard:
     vectors: int
     long: int
     problems: tuple[Problem, ...]
+
+    @classmethod
+    def parse(cls, content: bytes, source: Path) -> Shard:
+        """Read what `commit` wrote into the file's metadata."""
+        values = Table.of(parse_json(content, source), source)
+        problems = []
+        for item in values.list_of("problems", dict):
+            of = Table.of(item, source)
+            texts = {name: of.get(name, str) for name in ("file", "reason")}
+            label = item.get("label")
+            if not isinstance(label, str | int | None):
+                raise of.fail("label", "must be a text or a whole number")
+            problems.append(Problem(row=of.get("row", int), line=of.get("line", int), label=label, **texts))
+        counts = {name: values.get(name, int) for name in ("group", "number", "rows", "checksum", "vectors", "long")}
+        return cls(**counts, last=values.get("last", bool), share=values.get("share", float), problems=tuple(problems))
 
     def check(self, window: Window) -> None:
         """Raise unless a window that is read again is the one that this shard was made of."""
@@ -106,8 +123,11 @@ class Shards:
         """Read a shard; its vectors stay on the disk until they are used."""
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
-        fields = json.loads(table.schema.metadata[_META])
-        return Shard(**{**fields, "problems": tuple(Problem(**each) for each in fields["problems"])}), table
+        table.validate(full=True)  # or bytes that a disk has changed could crash whoever uses it
+        shard = Shard.parse(table.schema.metadata[_META], path)
+        if path != self.path(shard.group, shard.number) or shard.vectors != len(table):
+            raise DataError(f"{path} is damaged: it is not the shard that its name says.")
+        return shard, table
 
     def done(self) -> dict[tuple[int, int], Shard]:
         """Return the finished shards by group and number. A damaged one counts as missing and is removed."""
@@ -115,7 +135,7 @@ class Shards:
         for path in sorted(self.folder.glob("*.arrow")):
             try:
                 shard, _ = self.read(path)
-            except (pa.ArrowException, OSError, ValueError, TypeError, LookupError):
+            except (pa.ArrowException, OSError, ValueError, TypeError, LookupError):  # S2SentError is a ValueError
                 path.unlink()
             else:
                 found[shard.group, shard.number] = replace(shard, problems=())  # there may be millions
@@ -146,6 +166,84 @@ class Shards:
         return self.folder.with_name(f".{self.folder.name}.done")
 
 
+class ExistsError(ConfigError):
+    """The output is there already, and no run of ours is at work on it."""
+
+    def __init__(self, output: Path, why: str = "") -> None:
+        super().__init__(
+            f"{output} exists already{why}. Choose another output, or encode anew and write over it with --fresh."
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished output was made of, in a hidden file beside it: the same command again has nothing to do.
+
+    Attributes:
+        identity: As of `State`.
+        content: A checksum of all that was read.
+        lines: All lines of the input.
+        vectors: How many have a vector.
+        long: How many were longer than the model takes.
+    """
+
+    identity: Mapping[str, Any]
+    content: int
+    lines: int
+    vectors: int
+    long: int
+
+    @classmethod
+    def of(cls, identity: Mapping[str, Any], shards: Iterable[Shard]) -> Record:
+        """Sum up the shards of an output."""
+        shards = list(shards)
+        lines, vectors, long = (sum(getattr(shard, name) for shard in shards) for name in ("rows", "vectors", "long"))
+        return cls(_plain(identity), content_checksum(shards), lines, vectors, long)
+
+    def write(self, shards: Shards) -> None:
+        """Write the record of an output that is in its place."""
+        stat = shards.output.stat()
+        values = {"version": VERSION, "size": stat.st_size, "modified": stat.st_mtime_ns, **asdict(self)}
+        with whole_file(_record_file(shards.output), shards.folder) as file:
+            file.write(json.dumps(values, indent=1).encode())
+
+    @classmethod
+    def read(cls, output: Path) -> Record | None:
+        """Read the record of an output; None if there is none, or if the output has changed since."""
+        try:
+            values = Table.read_json(_record_file(output))
+            stat = output.stat()
+            made = [values.get(name, int) for name in ("version", "size", "modified")]
+            if made != [VERSION, stat.st_size, stat.st_mtime_ns]:
+                return None
+            numbers = {name: values.get(name, int) for name in ("content", "lines", "vectors", "long")}
+            return cls(values.get("identity", dict), **numbers)
+        except (S2SentError, OSError):
+            return None
+
+    def check(self, output: Path, identity: Mapping[str, Any], windows: Iterable[Window]) -> None:
+        """Raise unless the output is what this command would make: of the same texts, in the same way."""
+        if changed := _differences(self.identity, _plain(identity)):
+            raise ExistsError(output, f" and was made with other settings ({'; '.join(changed)})")
+        if content_checksum(windows) != self.content:
+            raise ExistsError(output, ", and the input has changed since it was made")
+
+
+def _record_file(output: Path) -> Path:
+    return output.with_name(f".{output.name}.made.json")
+
+
+def content_checksum(parts: Iterable[Window | Shard]) -> int:
+    """Sum up what was read, window by window."""
+    lines = ((part.group, part.number, part.rows, part.checksum) for part in parts)
+    return zlib.crc32("\n".join(map(str, sorted(lines))).encode())
+
+
+def _plain(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity as it comes back from a file."""
+    return dict(json.loads(json.dumps(identity)))
+
+
 def missing(done: Mapping[tuple[int, int], Shard], groups: int) -> str | None:
     """Say which shard is not there though others or the end of the input say that it must be; None if all are."""
     for group in range(groups):
@@ -166,13 +264,13 @@ class State:
         fresh: Throw away what an earlier run left, and write over a finished output.
 
     Raises:
-        ConfigError: the output is finished, or another process is at work on it, or it was begun with another
-            identity.
+        ExistsError: the output is finished.
+        ConfigError: another process is at work on it, or it was begun with another identity.
     """
 
     def __init__(self, shards: Shards, identity: Mapping[str, Any], *, fresh: bool) -> None:
         self.path = shards.folder / "state.json"
-        identity = json.loads(json.dumps(identity))
+        identity = _plain(identity)
         try:
             shards.output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -183,7 +281,7 @@ class State:
         exists = shards.output.exists() and not fresh
         if exists and not shards.folder.exists():
             shards.remove_leavings()
-            raise _finished(shards.output)
+            raise ExistsError(shards.output)
         try:
             shards.folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -195,7 +293,7 @@ class State:
             if shards.output.exists() and not fresh and not (begun and (begun["overwrite"] or begun["complete"])):
                 if begun is None:
                     shards.remove()
-                raise _finished(shards.output)
+                raise ExistsError(shards.output)
             self.content = begun or {"identity": identity, "overwrite": fresh, "complete": False}
             if not shards.any():  # nothing was made with other settings, so there is nothing to mix with
                 self.content = {**self.content, "identity": identity, "complete": False}
@@ -225,15 +323,13 @@ class State:
             file.write(json.dumps({"version": VERSION, **self.content}, indent=1).encode())
 
     def _read(self) -> dict[str, Any] | None:
-        try:
-            content = json.loads(self.path.read_bytes())
-        except FileNotFoundError:
+        if not exists(self.path):
             return None
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self.path} cannot be read ({error}). Begin anew with --fresh.") from error
-        if content.pop("version", None) != VERSION:
+        values = Table.read_json(self.path, hint="Begin anew with --fresh.")
+        if values.get("version", int) != VERSION:
             raise ConfigError(f"{self.path} is of another version of s2sent. Begin anew with --fresh.")
-        return dict(content)
+        flags = {name: values.get(name, bool) for name in ("overwrite", "complete")}
+        return {"identity": values.get("identity", dict), **flags}
 
     @staticmethod
     def _locked(folder: Path) -> IO[bytes]:
@@ -251,12 +347,6 @@ class State:
         return file
 
 
-def _finished(output: Path) -> ConfigError:
-    return ConfigError(
-        f"{output} exists already. Choose another output, or encode anew and write over it with --fresh."
-    )
-
-
 def _label_array(labels: list[Any]) -> pa.Array:
     """Whole numbers as such, unless there is a text among them."""
     if all(isinstance(label, int) for label in labels):
@@ -267,8 +357,10 @@ def _label_array(labels: list[Any]) -> pa.Array:
     return pa.array([str(label) for label in labels], pa.string())
 
 
-def _entry(files: list[list[Any]] | None, name: str) -> list[list[Any]]:
-    return [entry for entry in files or () if entry[0] == name]
+def _sizes(files: Any) -> dict[str, Any]:
+    """The sizes of an identity's files by name, in order; nothing if they are not as they were written."""
+    pairs = files if isinstance(files, list) else []
+    return {str(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -278,8 +370,9 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     for key in changed:
         name, then, today = _OPTIONS.get(key, key), before.get(key), now.get(key)
         if key == "files":
-            files = [file for file, _ in [*(then or ()), *(today or ())]]
-            odd = [file for file in dict.fromkeys(files) if _entry(then, file) != _entry(today, file)]
+            sizes = _sizes(then), _sizes(today)
+            odd = [file for file in {**sizes[0], **sizes[1]} if sizes[0].get(file, -1) != sizes[1].get(file, -1)]
+            odd = odd or ["their order"]
             said.append(f"other files, or of other sizes: {', '.join(odd[:3])}{', …' if len(odd) > 3 else ''}")
         elif len(f"{then}{today}") < 60:
             said.append(f"{name}: {then} then, {today} now")

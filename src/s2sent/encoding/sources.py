@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 
 from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_rows
 from s2sent.errors import ConfigError, DataError
+from s2sent.texts import lone_surrogate
 
 STANDARD_INPUT = "-"
 WINDOW = 8192
@@ -67,7 +68,7 @@ class Window:
     def add(self, file: str, row: Row) -> int:
         """Take in a row and return its size in characters."""
         text = row.texts[0] if row.texts else ""
-        label = row.label if isinstance(row.label, str) and _has_surrogate(row.label) else None
+        label = row.label if isinstance(row.label, str) and lone_surrogate(row.label) else None
         problem = row.problem or _problem(text) or (f"has an id, {label!r}, that is no text" if label else None)
         if problem is None:
             self.places.append(self.rows)
@@ -85,10 +86,6 @@ class Window:
         """Make a problem of the text at an index among the texts."""
         file, line = self.lines[index]
         return Problem(self.places[index], file, line, reason, self.labels[index] if self.labels else None)
-
-
-def _has_surrogate(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _problem(text: str) -> str | None:

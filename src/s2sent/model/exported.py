@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.fingerprint import fingerprint_folder
 from s2sent.model.framing import Framing
+from s2sent.texts import NO_TEXT, lone_surrogate, texts_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -158,7 +159,7 @@ class OnnxEncoder:
 
     def encode(
         self,
-        inputs: str | Sequence[str],
+        inputs: str | Collection[str],
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int = 32,
@@ -167,11 +168,12 @@ class OnnxEncoder:
         convert_to_numpy: bool = True,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
-    ) -> Vectors:
+    ) -> NDArray[np.floating]:
         """Encode texts as sentence-transformers' `encode` does: a row (dimension,) each, or that of a single text.
 
         Args:
-            inputs: Texts, or one text.
+            inputs: Texts in a list, tuple, numpy array or another ordered collection; or one text. No texts give an
+                empty array without a dimension.
             prompt_name: The name of one of the model's prompts to put before every text.
             prompt: The prompt itself.
             batch_size: How many texts go through the model at once; they are sorted by length first.
@@ -185,11 +187,12 @@ class OnnxEncoder:
         """
         if not convert_to_numpy:
             raise ConfigError("An exported model gives numpy arrays: convert_to_numpy cannot be False.")
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        for number, text in enumerate(texts, start=1):
-            if not isinstance(text, str):
-                raise DataError(f"Input {number} of {len(texts)} is no text but a {type(text).__name__}: {text!r}.")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
+        texts = texts_of(inputs)
         framing = self._with_prompt(prompt_name, prompt)
+        if not texts:
+            return np.array([])  # without a dimension, as sentence-transformers does
         sequences = [framing.frame(tokens) for tokens in framing.tokenize(self._tokenizer, texts)]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         # Longest first: what does not fit into memory shows at once.
@@ -208,6 +211,8 @@ class OnnxEncoder:
 
     def _with_prompt(self, name: str | None, prompt: str | None) -> Framing:
         if prompt is not None:
+            if not isinstance(prompt, str) or lone_surrogate(prompt):
+                raise ConfigError(f"prompt must be a text, got {prompt!r}.")
             return replace(self.framing, prompt=prompt)
         if name is None:
             return self.framing
@@ -218,16 +223,13 @@ class OnnxEncoder:
 
     def _check_text(self, sequences: Sequence[Sequence[int]]) -> None:
         around = len(self.framing.prefix) + len(self.framing.suffix)
-        for number, sequence in enumerate(sequences, start=1):
+        for sequence in sequences:
             content = len(sequence) - around
             if content > _SHORT or (sequence and not self.config.needs_text):
                 continue
             start = len(self.framing.prefix)
             if self._special.issuperset(sequence[start : start + content]):
-                raise DataError(
-                    f"A sentence (number {number} in a batch of {len(sequences)}) has no text, only special tokens, "
-                    "and nothing to select from. Leave empty sentences out."
-                )
+                raise DataError(NO_TEXT)
 
 
 def _read_tokenizer(path: Path, prepared: int) -> Tokenizer:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.folder import check_backbone, check_sentence_model, is_sentence_model, locate
+from s2sent.texts import check_inputs_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -80,7 +81,9 @@ def open_encoder(
 
     with whole_encoder(folder):
         encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs=model_kwargs)
-    return SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+    made = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+    check_inputs_of(made)
+    return made
 
 
 def _not_exported(folder: Path) -> Path:
@@ -96,7 +99,7 @@ def _load_checked(folder: Path, device: str | None, model_kwargs: dict[str, Any]
 
     untrusted = {"trust_remote_code": False}
     with whole_encoder(folder):
-        return SentenceTransformer(
+        model = SentenceTransformer(
             str(folder),
             device=device,
             local_files_only=True,
@@ -107,6 +110,8 @@ def _load_checked(folder: Path, device: str | None, model_kwargs: dict[str, Any]
             processor_kwargs=dict(untrusted),
             config_kwargs=dict(untrusted),
         )
+    check_inputs_of(model)
+    return model
 
 
 @contextmanager

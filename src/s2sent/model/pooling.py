@@ -16,6 +16,7 @@ from s2sent.model.backbone import Backbone
 from s2sent.model.stream import BlockStream
 from s2sent.model.tokens import special_ids
 from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, TokenLayout
+from s2sent.texts import NO_TEXT, check_inputs_of
 
 PoolingMode = Literal["mean", "cls", "mask"]
 
@@ -126,6 +127,7 @@ class SelectivePooling(Module):
         encoder.auto_model.config.output_hidden_states = True
         self.detach()
         self._stream = BlockStream(encoder, self, self._backbone)
+        check_inputs_of(model)
 
     def detach(self) -> None:
         """Stop listening to the encoder, for a selector that is taken out of a model."""
@@ -209,10 +211,7 @@ class SelectivePooling(Module):
             return
         is_text = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device), invert=True) & layout.mask
         if not bool(layout.any(is_text).all()):
-            raise DataError(
-                "A sentence of this batch has no text, only special tokens, and nothing to select from. Leave empty "
-                "sentences out."
-            )
+            raise DataError(NO_TEXT)
         if self.pooling == "mask":
             has_mask = layout.any((ids == self._mask_token_id) & layout.mask)
             if not bool(has_mask.all()):

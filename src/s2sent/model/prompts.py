@@ -14,6 +14,7 @@ from torch import Tensor
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.backbone import max_tokens
 from s2sent.model.tokens import padded
+from s2sent.texts import NO_TEXT
 
 SENTENCE, MASK = "{sentence}", "{mask}"
 
@@ -139,8 +140,8 @@ class PromptTransformer(Transformer):
                 raise DataError(f"A prompt goes around text, and {text!r} is a {type(text).__name__}.")
         texts = [(prompt or "") + text for text in inputs]
         ids = self.token_ids(texts, kwargs.get("max_length"))
-        if not all(ids):  # whose number in the batch is of no use: the host sorts by length
-            raise DataError("A sentence of this batch has no text. Leave empty sentences out.")
+        if not all(ids):
+            raise DataError(NO_TEXT)
         features: dict[str, Any] = dict(padded(self, ids))
         features["modality"] = "text"
         return features

@@ -62,7 +62,7 @@ def check_output(output: Path, recipe: Recipe, found: Checkpoint | None, *, rest
         shutil.rmtree(output / ".checkpoints-removed", ignore_errors=True)  # of a run killed while it cleaned up
         differing = _differing(_saved(output / "recipe.toml"), recipe)
         if not differing:
-            raise FinishedError(f"{output} has the model of this run already. To train it anew: --restart.")
+            raise FinishedError(f"Done already: the model of this run is in {output}. To train it again: --restart.")
         raise ConfigError(
             f"{output} has a finished model of another recipe already (it differs in {differing}). Choose another "
             "output, or train it anew with --restart."
