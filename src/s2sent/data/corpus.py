@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from s2sent.data.text import COMPRESSIONS, FORMATS, Row, format_of, read_rows
+from s2sent.data.text import COMPRESSIONS, FORMATS, Row, column_names, format_of, read_rows, row_of
 from s2sent.errors import DataError
 
 Example = tuple[str, ...]
@@ -68,7 +68,7 @@ class Corpus:
     def check(self) -> None:
         """Raise a `DataError` if a source is missing, is no text, or has not the columns: before anything is loaded."""
         for source in self.sources:
-            if next(iter(_rows(source, self.columns)), None) is None:
+            if next(iter(read_source(source, self.columns)), None) is None:
                 raise DataError(f"{source} is empty.")
 
     def survey(self) -> Survey:
@@ -96,7 +96,7 @@ class Corpus:
     def _clean(self, counts: Counter[str] | None = None) -> Iterator[Example]:
         counts = self.counts if counts is None else counts
         for source in self.sources:
-            for row in _rows(source, self.columns):
+            for row in read_source(source, self.columns):
                 if row.problem is not None:
                     kind = {"is not valid UTF-8": "unreadable", "is empty": "empty"}.get(row.problem, "broken")
                     counts[kind] += 1
@@ -137,40 +137,60 @@ def is_file_name(source: str) -> bool:
     return source.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source)
 
 
-def _rows(source: str, columns: Sequence[str]) -> Iterator[Row]:
+def read_source(source: str, columns: Sequence[str] = (), *, numbers: Sequence[str] = ()) -> Iterator[Row]:
+    """Read a file, or a dataset of the hub, row by row.
+
+    Args:
+        source: The file, or the dataset's id.
+        columns: The columns with the texts; none: the one that has the text.
+        numbers: Those of the columns that may have numbers, which come as text.
+    """
     if not is_file_name(source):
-        return _hub_rows(source, columns)
+        return _hub_rows(source, columns, numbers)
+    path = _file(source)
+    if not path.exists():
+        raise DataError(f"{source} does not exist.")
+    return read_rows(path, columns or None, numbers=numbers)
+
+
+def source_columns(source: str) -> list[str] | None:
+    """Return the names of a source's columns; None for plain lines."""
+    if is_file_name(source):
+        return column_names(_file(source))
+    row = next(iter(_hub_table(source)), None)
+    return None if row is None else list(row)
+
+
+def _file(source: str) -> Path:
     path = Path(source)
     if path.is_dir():
         raise DataError(f"{source} is a folder. Give its files, such as {path / '*.txt'}.")
     format_of(path)
-    if not path.exists():
-        raise DataError(f"{source} does not exist.")
-    return read_rows(path, columns or None)
+    return path
 
 
-def _hub_rows(source: str, columns: Sequence[str]) -> Iterator[Row]:
+def _hub_table(source: str) -> Iterable[dict[str, Any]]:
     """Stream a dataset's `train` split from the hub."""
     from datasets import load_dataset
 
     try:
-        table: Any = load_dataset(source, split="train", streaming=True)
+        table: Iterable[dict[str, Any]] = load_dataset(source, split="train", streaming=True)
     except Exception as error:  # the hub's client raises a dozen unrelated kinds
         raise DataError(
             f"{source!r} is neither a file nor a dataset with a train split that could be fetched from the hub "
             f"({type(error).__name__}: {' '.join(str(error).split())}). Check the path; for a dataset, its id and the "
             "connection."
         ) from error
-    for number, row in enumerate(table, start=1):
+    return table
+
+
+def _hub_rows(source: str, columns: Sequence[str], numbers: Sequence[str]) -> Iterator[Row]:
+    for number, row in enumerate(_hub_table(source), start=1):
         if number == 1:
             columns = columns or _only_text(source, row)
             if missing := [column for column in columns if column not in row]:
                 raise DataError(f"{source} has no column {missing[0]!r}. It has: {', '.join(row)}.")
-        values = [row[column] for column in columns]
-        if all(isinstance(value, str) for value in values):
-            yield Row(number, tuple(values))
-        else:
-            yield Row(number, (), "has no text")
+        yield row_of(number, [row[column] for column in columns], columns, numbers=numbers)
 
 
 def _only_text(source: str, row: dict[str, Any]) -> tuple[str]:

@@ -11,8 +11,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.data.corpus import Corpus, clean, is_file_name, read_source
-from s2sent.data.text import column_names
+from s2sent.data.corpus import clean, read_source, source_columns
 from s2sent.errors import DataError
 
 LEAST = 50
@@ -30,7 +29,7 @@ class Kind(StrEnum):
     TRIPLETS = "triplets"
     PAIRS = "pairs"
     SCORED = "scored pairs"
-    TEXT = "plain text"
+    TEXT = "lines of text"
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,7 @@ class Examples:
             "empty": "with an empty text left out",
             "broken": "rows that cannot be read left out",
             "unscored": "without a score left out",
+            "short": f"lines of fewer than {SHORTEST} words left out",
         }
         parts = [f"{self.counts[key]:,} {text}" for key, text in said.items() if self.counts[key]]
         return "; ".join([f"{len(self):,} {self.kind} with {len(self.texts):,} different texts", *parts]) + "."
@@ -108,7 +108,7 @@ def read_examples(sources: Sequence[str], columns: Columns | None = None) -> Exa
 
 def find_columns(source: str) -> Columns:
     """Find the columns of a source by their names."""
-    names = column_names(source) if is_file_name(source) else Corpus([source]).column_names()
+    names = source_columns(source)
     if names is None:  # plain lines
         return Columns()
     low = {name.lower(): name for name in reversed(names)}
@@ -163,8 +163,8 @@ def _check(examples: Examples, where: str) -> None:
     """Raise for what no form can learn from, before an encoder is run over it."""
     if len(examples) < LEAST:
         raise DataError(
-            f"{where}: {examples.summary()} At least {LEAST} examples are needed, of which a part is held out to choose "
-            "the form by."
+            f"{where}: {examples.summary()} At least {LEAST} examples are needed, of which a part is held out to "
+            "choose the form by."
         )
     if examples.scores is not None and np.ptp(examples.scores) == 0:
         raise DataError(f"{where}: every score is {examples.scores[0]:g}, so there is no order to learn.")
@@ -178,3 +178,32 @@ def _check(examples: Examples, where: str) -> None:
         )
     if len(examples.texts) < LEAST // 2:
         raise DataError(f"{where}: only {len(examples.texts)} texts are different: too few to tell one from another.")
+
+
+SHORTEST = 6
+"""Words below which two pieces of a line would be nearly the same."""
+
+
+def crop_pairs(examples: Examples, seed: int) -> Examples:
+    """Make pairs of plain text: two pieces of every line, each 50 to 90 % of its words, at random places."""
+    random = np.random.default_rng(seed)
+    numbers: dict[str, int] = {}
+    rows: list[list[int]] = []
+    counts = Counter(examples.counts)
+    for line in dict.fromkeys(examples.texts[row] for row in examples.rows[:, 0].tolist()):
+        words = line.split()
+        if len(words) < SHORTEST:
+            counts["short"] += 1
+            continue
+        pieces = []
+        for share in random.uniform(0.5, 0.9, size=2):
+            size = round(share * len(words))
+            start = int(random.integers(0, len(words) - size + 1))
+            pieces.append(" ".join(words[start : start + size]))
+        rows.append([numbers.setdefault(piece, len(numbers)) for piece in pieces])
+    if len(rows) < LEAST:
+        raise DataError(
+            f"Of {len(examples):,} lines {len(rows)} have {SHORTEST} words or more, and at least {LEAST} are needed: "
+            "two pieces of every line are compared."
+        )
+    return Examples(Kind.TEXT, list(numbers), np.array(rows), None, counts)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2sent.errors import DataError
+from s2sent.outside import open_file
 from s2sent.texts import lone_surrogate
 
 FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
@@ -61,7 +62,12 @@ class Row:
 
 
 def read_rows(
-    path: Path, columns: Sequence[str] | None = None, *, label: str | None = None, file: IO[bytes] | None = None
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    label: str | None = None,
+    file: IO[bytes] | None = None,
+    numbers: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Read the texts of one column, or of several at once, row by row.
 
@@ -70,22 +76,26 @@ def read_rows(
         columns: The columns; None is the one that has the text, as `read_texts` finds it.
         label: A column with a text or a whole number that comes along as the row's label.
         file: What to read instead of opening `path`, which then only names it and tells its format.
+        numbers: Those of the columns that may have numbers, which come as text.
     """
     kind = format_of(path)
     if file is not None:
-        yield from _read_file(path, file, kind, columns, label)
+        yield from _read_file(path, file, kind, columns, label, numbers)
         return
-    if not path.is_file():
-        raise DataError(f"{path} does not exist." if not path.exists() else f"{path} is not a file.")
-    with path.open("rb") as opened:
-        yield from _read_file(path, opened, kind, columns, label)
+    with open_file(path) as opened:
+        yield from _read_file(path, opened, kind, columns, label, numbers)
 
 
 def _read_file(
-    path: Path, file: IO[bytes], kind: str, columns: Sequence[str] | None, label: str | None
+    path: Path,
+    file: IO[bytes],
+    kind: str,
+    columns: Sequence[str] | None,
+    label: str | None,
+    numbers: Sequence[str] = (),
 ) -> Iterator[Row]:
     if kind == ".parquet":
-        yield from _read_parquet(path, file, columns, label)
+        yield from _read_parquet(path, file, columns, label, numbers)
         return
     try:
         content = _uncompressed(path, file)
@@ -97,11 +107,29 @@ def _read_file(
                     raise DataError(f"{path} has a text a line and no columns, but {', '.join(named)} was given.")
                 yield from (Row(number, (text,), _bytes_problem(text)) for number, text in _text_lines(content))
             case ".jsonl":
-                yield from _read_jsonl(path, content, columns, label)
+                yield from _read_jsonl(path, content, columns, label, numbers)
             case _:
                 yield from _read_csv(path, content, columns, label, delimiter="\t" if kind == ".tsv" else ",")
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read to its end ({error}): it is damaged or cut short.") from error
+
+
+def column_names(path: Path) -> list[str] | None:
+    """Return the names of a table's columns; None for plain lines, which have none."""
+    kind = format_of(path)
+    if kind == ".txt":
+        return None
+    with open_file(path) as file:
+        try:
+            if kind == ".parquet":
+                return list(pq.read_schema(file).names)
+            content = _uncompressed(path, file)
+            if kind == ".jsonl":
+                rows = [row for _, row in islice(_json_rows(content), _LOOKED_AT)]
+                return list(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row)) or None
+            return next(csv.reader(_as_text(content), delimiter="\t" if kind == ".tsv" else ","), [])
+        except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException) as error:
+            raise DataError(f"{path} cannot be read ({error}): it is damaged or cut short.") from error
 
 
 def format_of(path: Path) -> str:
@@ -152,7 +180,9 @@ def _bytes_problem(text: str) -> str | None:
     return "is not valid UTF-8" if "\udc80" <= lone <= "\udcff" else "has half a surrogate pair, which is no character"
 
 
-def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
+def _read_jsonl(
+    path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None, numbers: Sequence[str] = ()
+) -> Iterator[Row]:
     rows = _json_rows(file)
     # One odd line, were it the first, must not decide which fields there are.
     first = list(islice(rows, _LOOKED_AT))
@@ -165,9 +195,9 @@ def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None, labe
         if isinstance(row, Row):
             yield row
         elif isinstance(row, dict) and columns is not None:
-            yield _row_of(number, [row.get(column) for column in columns], columns, row, label)
+            yield row_of(number, [row.get(column) for column in columns], columns, row, label, numbers)
         else:
-            yield _row_of(number, [row], None, {}, label)
+            yield row_of(number, [row], None, {}, label)
 
 
 def _json_rows(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
@@ -212,7 +242,9 @@ def _read_csv(
         raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}). Mend its quotes.") from error
 
 
-def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
+def _read_parquet(
+    path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None, numbers: Sequence[str] = ()
+) -> Iterator[Row]:
     number = 0
     try:
         table = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)  # or a whole row group is in memory
@@ -221,7 +253,7 @@ def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, la
         for batch in table.iter_batches(columns=list(dict.fromkeys(wanted)), batch_size=8192):
             for values in zip(*(_values(batch.column(name)) for name in wanted), strict=True):
                 number += 1
-                yield _row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label)
+                yield row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label, numbers)
     except (pa.ArrowException, OSError) as error:
         where = f" beyond row {number}" if number else ""
         raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
@@ -236,14 +268,24 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _row_of(
-    number: int, values: Sequence[Any], columns: Sequence[str] | None, row: Mapping[Any, Any], label: str | None
+def row_of(
+    number: int,
+    values: Sequence[Any],
+    columns: Sequence[str] | None,
+    row: Mapping[Any, Any] | None = None,
+    label: str | None = None,
+    numbers: Sequence[str] = (),
 ) -> Row:
     """A row of a table whose values can be anything: a row without a text, or without its label, has a problem."""
-    name = row.get(label) if label is not None else None
+    name = row.get(label) if row is not None and label is not None else None
     if label is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
         missing = f"has no {label!r}"
         return Row(number, (), missing if name is None else f"has a {type(name).__name__} in {label!r}, not a label")
+    if columns and numbers:
+        values = [
+            repr(value) if name in numbers and isinstance(value, int | float) and not isinstance(value, bool) else value
+            for name, value in zip(columns, values, strict=True)
+        ]
     for place, value in enumerate(values):
         where = f" in {columns[place]!r}" if columns else ""
         if not isinstance(value, str):

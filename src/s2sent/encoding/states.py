@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -84,9 +84,7 @@ class StateEncoder:
         precision: `bf16` computes the encoder in bfloat16.
     """
 
-    def __init__(
-        self, model: SentenceTransformer, pooling: PoolingMode | None = None, precision: str = "fp32"
-    ) -> None:
+    def __init__(self, model: SentenceTransformer, pooling: PoolingMode | None = None, precision: str = "fp32") -> None:
         self.model = model
         self.precision = precision
         self.encoder = TorchEncoder(model)
@@ -103,6 +101,7 @@ class StateEncoder:
         # A selector of its own is asked for weights over tokens; it need not be one of the model.
         self._pool = SelectivePooling(self.dim, SelectionConfig(blocks=1, fusion="last", gate="none"), self.pooling)
         self._pool._mask_token_id = getattr(transformer.tokenizer, "mask_token_id", None)
+        self.run([self.encoder.frame(self.encoder.tokenize(["One sentence."])[0])], Sums(((0, 0),)))  # or it raises now
 
     @torch.inference_mode()
     def run(self, sequences: Sequence[Sequence[int]], sums: Sums) -> dict[str, Tensor]:
@@ -110,8 +109,13 @@ class StateEncoder:
         features = self.encoder.features(sequences)
         device = self.model.device.type
         precise = torch.autocast(device, torch.bfloat16) if self.precision == "bf16" else nullcontext()
-        with precise:
-            features = self.transformer.forward(features, output_hidden_states=True)
+        config = self.transformer.auto_model.config
+        before, config.output_hidden_states = config.output_hidden_states, True  # the host asks the config
+        try:
+            with precise:  # past the hooks of a selector, which are there to avoid what is wanted here
+                features = self.transformer.forward(features, output_hidden_states=True)
+        finally:
+            config.output_hidden_states = before
         hidden = features.get("all_layer_embeddings")
         if hidden is None:
             raise ModelError(f"{self.backbone.name} gives no hidden states, so there is nothing to select from.")
@@ -163,34 +167,25 @@ def keep_states(
     with locked(folder / ".lock"):
         states = FrozenStates.create(folder, encoder, len(texts), sums)
         budget = batch_tokens or (CPU_TOKENS if encoder.model.device.type == "cpu" else GPU_TOKENS)
-        done = 0
+        tell = on_texts or (lambda done, texts: None)
         for number in range(states.parts):
             start = number * states.part_size
             part = texts[start : start + states.part_size]
             if not states.path(number, "pooled").exists():
-                _keep_part(encoder, part, states, number, budget, lambda n, done=done: _tell(on_texts, done + n, texts))
-            done += len(part)
-            _tell(on_texts, done, texts)
+                for done in _keep_part(encoder, part, states, number, budget):
+                    tell(start + done, len(texts))
+            tell(start + len(part), len(texts))
     return states
 
 
-def _tell(on_texts: OnTexts | None, done: int, texts: Sequence[str]) -> None:
-    if on_texts is not None:
-        on_texts(done, len(texts))
-
-
 def _keep_part(
-    encoder: StateEncoder,
-    texts: Sequence[str],
-    states: FrozenStates,
-    number: int,
-    budget: int,
-    on_texts: Callable[[int], None],
-) -> None:
+    encoder: StateEncoder, texts: Sequence[str], states: FrozenStates, number: int, budget: int
+) -> Iterator[int]:
+    """Encode and write one part; yield how many of its texts are done."""
     content = encoder.encoder.tokenize(texts)
     sequences = [encoder.encoder.frame(tokens) if tokens else [] for tokens in content]
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
-    kept = {
+    kept: dict[str, NDArray[Any]] = {
         "cosines": np.zeros((len(texts), len(states.sums.cosines), states.dim), dtype=np.float16),
         "own": np.zeros((len(texts), states.width), dtype=np.float32),
         "pooled": np.zeros((len(texts), states.states, states.dim), dtype=np.float16),
@@ -212,10 +207,10 @@ def _keep_part(
                 kept[name] = kept[name].astype(np.float32)  # rare: an encoder with very large states
             kept[name][rows] = values
         if tokens is not None:
-            for row, values in zip(rows, tokens.cpu().split(lengths[rows].tolist()), strict=True):
-                kept["tokens"][starts[row] : starts[row + 1]] = values.numpy()
+            for row, values in zip(rows, np.split(tokens.cpu().numpy(), np.cumsum(lengths[rows])[:-1]), strict=True):
+                kept["tokens"][starts[row] : starts[row + 1]] = values
         finished += len(rows)
-        on_texts(finished)
+        yield finished
     for name, values in {"lengths": lengths, **kept}.items():
         if name != "pooled":
             _write(states.path(number, name), values)
@@ -331,7 +326,7 @@ class FrozenStates:
     def _opened(self, number: int) -> tuple[int, int, np.dtype[Any]]:
         """The open file of a part's pooled states, where its values begin, and their type."""
         if number not in self._files:
-            values = np.lib.format.open_memmap(self.path(number, "pooled"), mode="r")  # type: ignore[no-untyped-call]
+            values = np.lib.format.open_memmap(self.path(number, "pooled"), mode="r")
             self._files[number] = (os.open(self.path(number, "pooled"), os.O_RDONLY), values.offset, values.dtype)
         return self._files[number]
 
@@ -352,22 +347,22 @@ class FrozenStates:
         chosen = torch.tensor([[place[state, b] for b in selector.token_frequencies] for state in states])
         found = []
         for number in range(self.parts):
-            for rows, lengths in zip(
-                torch.from_numpy(self.part(number, "cosines")).split(1024),
-                torch.from_numpy(self.part(number, "lengths")).split(1024),
-                strict=True,
-            ):
-                projections = rows[:, chosen].float() / selector.block_scales[:, None, None]  # (b, n, k, d)
+            cosines, lengths = (torch.from_numpy(self.part(number, name)) for name in ("cosines", "lengths"))
+            for start in range(0, len(cosines), 1024):
+                rows = slice(start, start + 1024)
+                projections = cosines[rows][:, chosen].float() / selector.block_scales[:, None, None]  # (b, n, k, d)
                 if selector.config.fusion != "stack":
                     projections = projections.mean(dim=1, keepdim=True)
-                found.append(selector.squeeze(projections, lengths))
+                found.append(selector.squeeze(projections, lengths[rows]))
         f = torch.cat(found)
         return f.half() if f.abs().max() < torch.finfo(torch.float16).max else f
 
     def sizes(self) -> Tensor:
         """Return the mean length of every state's pooled vectors, over the first part: (states,)."""
         pooled = torch.from_numpy(self.part(0, "pooled")).float()
-        return pooled[self.lengths[: len(pooled)] > 0].norm(dim=-1).mean(dim=0)
+        readable = pooled[self.lengths[: len(pooled)] > 0]
+        sizes: Tensor = torch.linalg.vector_norm(readable, dim=-1).mean(dim=0)
+        return sizes
 
     def token_states(self, rows: Sequence[int], states: Sequence[int]) -> tuple[list[Tensor], Tensor]:
         """Return whole states of some texts, padded: a tensor (rows, l, d) for each state, and their mask (rows, l)."""

@@ -8,6 +8,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.backbone import max_tokens
@@ -83,13 +84,20 @@ def build(
     if normalize is not None:
         modules = [module for module in modules if not isinstance(module, Normalize)] + [Normalize()] * normalize
     _set_max_length(encoder, max_length)
+    return with_modules(backbone, modules, device)
+
+
+def with_modules(
+    model: SentenceTransformer, modules: list[nn.Module], device: str | None = None
+) -> SentenceTransformer:
+    """Return a model of other modules that keeps what a model is besides: prompts, similarity, truncation, device."""
     return SentenceTransformer(
         modules=modules,
-        device=device or str(backbone.device),
-        prompts={name: prompt for name, prompt in backbone.prompts.items() if prompt is not None},
-        default_prompt_name=backbone.default_prompt_name,
-        similarity_fn_name=backbone.similarity_fn_name,
-        truncate_dim=backbone.truncate_dim,
+        device=device or str(model.device),
+        prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=model.truncate_dim,
     )
 
 

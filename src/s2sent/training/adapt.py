@@ -1,0 +1,621 @@
+"""Adapt a frozen encoder: one pass over the texts, then seconds for every form of selection, and the best is kept."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, get_args
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize
+from torch import nn
+
+import s2sent
+from s2sent.data.cache import cache_folder
+from s2sent.data.examples import Columns, Examples, Kind, crop_pairs, read_examples
+from s2sent.disk import new_folder
+from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
+from s2sent.errors import ConfigError
+from s2sent.model.build import build, with_modules
+from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+from s2sent.model.folder import find_folder
+from s2sent.model.load import load_in_torch, open_encoder
+from s2sent.model.pooling import SelectivePooling
+from s2sent.model.truncate import keep_blocks
+from s2sent.selection import SelectionConfig
+from s2sent.training.frozen import (
+    AS_IS,
+    NOISE,
+    Contrast,
+    Form,
+    FormResult,
+    FrozenTrainer,
+    Objective,
+    Pieces,
+    Ranking,
+    TrainingOptions,
+    best_of,
+    block_scales,
+    split,
+)
+from s2sent.training.log import Listener
+from s2sent.training.recipes import read_toml, to_toml
+
+MAP = "+map"
+"""The end of a form's name that adds a linear map."""
+GATES = {"blocks": "static", "features": "per_feature", "gate": "linear"}
+"""Forms, and their gates."""
+FORMS = tuple(f"{name}{behind}" for name in (AS_IS, *GATES) for behind in ("", MAP))
+DEFAULT_FORMS = (AS_IS, f"{AS_IS}{MAP}", "blocks", f"blocks{MAP}", "gate", f"gate{MAP}")
+TEXT_FORMS = (AS_IS, "blocks")
+"""The default for plain text, where freer forms learn what is easy rather than what is meant."""
+MOST_HELD_OUT = 2000
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptRecipe:
+    """Everything that decides what `adapt` makes of a model.
+
+    Args:
+        model: The model to adapt: a folder, or a name on the hub. Its encoder's weights do not change.
+        data: Files, or dataset ids on the hub: triplets, pairs, scored pairs or plain text.
+        columns: The columns with the texts: one for plain text, two for pairs, three for triplets. Empty: they are
+            found by their names.
+        score_column: The column with the score of two texts. None: found by its name, if columns are.
+        forms: The forms to train: `as-is`, `blocks` (one weight per block), `features` (one per block and feature) and
+            `gate` (weights that depend on the sentence), each also with `+map` for a linear map behind.
+        selection: Options of `SelectionConfig` for the form `gate`; `blocks` also holds for the others. By default
+            all states of the encoder, the embeddings included, and a linear gate with a bias per block.
+        depth: Keep so many of the encoder's blocks. `auto`: the fewest with which the held-out loss is within the noise
+            of the best. None: all.
+        steps: Training steps of a form.
+        batch_size: Examples to a step.
+        temperature: τ.
+        gate_learning_rate: Of the gate's matrices.
+        bias_learning_rate: Of the logits per block or feature.
+        map_learning_rates: Of the linear map; each is tried.
+        held_out: The share of the examples that is held out, to stop training and to choose the form by; at most 2,000
+            examples are.
+        seed: Decides which examples are held out, their order, and the new weights.
+        precision: `bf16` runs the encoder in bfloat16 where the machine can.
+    """
+
+    model: str
+    data: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    score_column: str | None = None
+    forms: tuple[str, ...] = ()
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    depth: int | str | None = None
+    steps: int = 200
+    batch_size: int = 256
+    temperature: float = 0.05
+    gate_learning_rate: float = 3e-3
+    bias_learning_rate: float = 3e-2
+    map_learning_rates: tuple[float, ...] = (1e-3, 1e-4)
+    held_out: float = 0.2
+    seed: int = 0
+    precision: Precision = "fp32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", str(self.model))
+        for name in ("data", "columns", "forms"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, tuple(map(str, [value] if isinstance(value, str | Path) else value)))
+        rates = self.map_learning_rates
+        object.__setattr__(self, "map_learning_rates", tuple(rates) if isinstance(rates, list | tuple) else (rates,))
+        for name in ("steps", "batch_size", "seed"):
+            value = getattr(self, name)
+            self._check(name, isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
+        for name in ("gate_learning_rate", "bias_learning_rate", "temperature", "held_out"):
+            self._check(name, _is_positive(getattr(self, name)), "must be a number above 0")
+        self._check("map_learning_rates", bool(self.map_learning_rates), "must have at least one number")
+        self._check("map_learning_rates", all(map(_is_positive, self.map_learning_rates)), "must be numbers above 0")
+        self._check("steps", self.steps >= 1, "must be at least 1")
+        self._check("batch_size", self.batch_size >= 2, "must be at least 2")
+        self._check("held_out", self.held_out <= 0.5, "must be at most 0.5")
+        self._check("data", bool(self.data), "must have at least one file or dataset")
+        self._check("columns", len(self.columns) <= 3, "must be at most three")
+        self._check("precision", self.precision in get_args(Precision), f"must be one of {get_args(Precision)}")
+        if not isinstance(self.selection, Mapping):
+            raise ConfigError(f"selection must be a table of options, got {self.selection!r}.")
+        depth = self.depth
+        is_count = isinstance(depth, int) and not isinstance(depth, bool) and depth >= 1
+        self._check("depth", depth is None or depth == "auto" or is_count, "must be 'auto' or a number of blocks")
+        if unknown := [name for name in self.forms if name not in FORMS]:
+            raise ConfigError(f"There is no form {unknown[0]!r}. Forms: {', '.join(FORMS)}.")
+
+    def _check(self, name: str, legal: bool, rule: str) -> None:
+        if not legal:
+            raise ConfigError(f"{name} {rule}, got {getattr(self, name)!r}.")
+
+    @property
+    def training(self) -> TrainingOptions:
+        """How every form is trained."""
+        names = {option.name for option in fields(TrainingOptions)} & {option.name for option in fields(self)}
+        return TrainingOptions(**{name: getattr(self, name) for name in names})
+
+    def with_absolute_paths(self) -> AdaptRecipe:
+        """Return the recipe with the paths of files that exist made absolute: it runs from any folder."""
+
+        def absolute(name: str) -> str:
+            return str(Path(name).absolute()) if Path(name).exists() else name
+
+        return replace(self, model=absolute(self.model), data=tuple(map(absolute, self.data)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as plain values, without what is not set."""
+        values = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
+        values["selection"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.selection.items()}
+        return {key: value for key, value in values.items() if value is not None and value not in ([], {})}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], source: object = "The recipe") -> AdaptRecipe:
+        """Make a recipe from plain values."""
+        known = [option.name for option in fields(AdaptRecipe)]
+        if unknown := sorted(set(values) - set(known)):
+            raise ConfigError(f"{source} has {', '.join(unknown)}. Known options: {', '.join(known)}.")
+        if missing := [name for name in ("model", "data") if name not in values]:
+            raise ConfigError(f"{source} does not say its {' and '.join(missing)}.")
+        return AdaptRecipe(**values)
+
+    @staticmethod
+    def load(path: Path) -> AdaptRecipe:
+        """Read a recipe that `adapt` saved, or a person wrote."""
+        return AdaptRecipe.from_dict(read_toml(path), path)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """What one depth of the encoder is worth.
+
+    Attributes:
+        depth: How many blocks are kept.
+        result: The form, trained on the states up to there.
+        cost: Blocks that run, relative to the whole encoder.
+    """
+
+    depth: int
+    result: FormResult
+    cost: float
+
+
+@dataclass(frozen=True)
+class AdaptResult:
+    """What `adapt` made.
+
+    Attributes:
+        model: The adapted model, as it was saved.
+        forms: Every form that was trained, the model as it is first. Empty if the run was finished before.
+        kept: The form of the model; None if the run was finished before.
+        depths: With `depth="auto"`: what every depth is worth.
+        speedup: With a depth: how many times as fast the model is as the whole encoder, measured; None without.
+        notes: What a person should know.
+        seconds: How long each part took: `pass` and `training`.
+        output: The model's folder.
+        states: Where the encoder's states are kept, for another run.
+    """
+
+    model: SentenceTransformer
+    forms: tuple[FormResult, ...] = ()
+    kept: FormResult | None = None
+    depths: tuple[DepthResult, ...] = ()
+    speedup: float | None = None
+    notes: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    output: Path | None = None
+    states: Path | None = None
+
+
+class AdaptListener(Listener):
+    """Hears how adapting goes. This one keeps silent; the command line's draws a bar."""
+
+    def encoding(self, done: int, texts: int) -> None:
+        """So many texts of all have been through the encoder."""
+
+    def trained(self, result: FormResult, base: FormResult) -> None:
+        """A form is trained; `base` is the model as it is."""
+
+
+def adapt(
+    model: str | Path | SentenceTransformer | None = None,
+    data: str | Path | Sequence[str | Path] = (),
+    output: str | Path | None = None,
+    *,
+    recipe: AdaptRecipe | None = None,
+    restart: bool = False,
+    states: str | Path | None = None,
+    device: str | None = None,
+    listener: AdaptListener | None = None,
+    **options: Any,
+) -> AdaptResult:
+    """Adapt a frozen encoder to some examples: train what selects from its states, and keep the form that is best.
+
+    The encoder is run once over the texts; what the forms need of its states is kept on disk, and a second call with
+    the same model and data starts at the training. A form is kept only if it is better than the model as it is on
+    held-out examples by more than the noise.
+
+    Args:
+        model: The model: a folder, a name on the hub, or a `SentenceTransformer`, whose encoder is then shared.
+        data: Files or dataset ids on the hub: triplets (anchor, positive, negative), pairs (anchor, positive), scored
+            pairs (sentence1, sentence2, score), or plain text.
+        output: The folder for the adapted model; it appears when it is whole. None: nothing is saved.
+        recipe: Everything in one, instead of `model`, `data` and `options`.
+        restart: Replace the model that an earlier call has put into `output`.
+        states: The folder to keep the encoder's states in; by default in the cache.
+        device: Where to run; by default the best there is.
+        listener: Hears how it goes.
+        **options: Fields of `AdaptRecipe`.
+
+    Raises:
+        DataError: the examples cannot be read, are too few, or have nothing to learn from.
+        ModelError: the model cannot be adapted.
+
+    Example:
+        >>> result = s2sent.adapt("sentence-transformers/all-MiniLM-L6-v2", "pairs.csv", "adapted")  # doctest: +SKIP
+        >>> result.model.encode(["A sentence."])                                                     # doctest: +SKIP
+    """
+    listener = listener or AdaptListener()
+    if recipe is None:
+        if model is None:
+            raise ConfigError("Give a model to adapt, or a recipe that names one.")
+        name = _name_of(model) if isinstance(model, SentenceTransformer) else str(model)
+        recipe = AdaptRecipe(model=name, data=data, **options)  # type: ignore[arg-type]
+    elif options or not isinstance(data, tuple) or data:
+        raise ConfigError("Give either a recipe, or data and options.")
+    recipe = recipe.with_absolute_paths()
+    folder = None if output is None else Path(output)
+    if folder is not None and not restart and (finished := _finished(folder, recipe)):
+        return finished
+    listener.doing("Reading the examples")
+    examples = read_examples(recipe.data, Columns(recipe.columns, recipe.score_column))
+    if examples.kind is Kind.TEXT:
+        examples = crop_pairs(examples, recipe.seed)
+    listener.note(examples.summary())
+    listener.doing("Loading the model")
+    loaded = model if isinstance(model, SentenceTransformer) else _load(recipe, device)
+    return _Adaptation(recipe, examples, loaded, listener, None if states is None else Path(states)).run(
+        folder, restart
+    )
+
+
+def _name_of(model: SentenceTransformer) -> str:
+    return str(getattr(model.model_card_data, "base_model", None) or "a model in memory")
+
+
+def _load(recipe: AdaptRecipe, device: str | None) -> SentenceTransformer:
+    return open_encoder(recipe.model, device=device, model_kwargs={"dtype": torch.float32})
+
+
+def _finished(output: Path, recipe: AdaptRecipe) -> AdaptResult | None:
+    """What is in the output already, if it is of this very recipe; raise if something else is there."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return None
+    saved = output / "recipe.toml"
+    if not (output / "modules.json").exists() or not saved.exists() or AdaptRecipe.load(saved) != recipe:
+        raise ConfigError(
+            f"{output} exists, and is not the result of this recipe. Choose another output, or --restart."
+        )
+    note = f"{output} has the model of this recipe already. To adapt it again: --restart."
+    return AdaptResult(load_in_torch(output), notes=(note,), output=output)
+
+
+class _Adaptation:
+    def __init__(
+        self,
+        recipe: AdaptRecipe,
+        examples: Examples,
+        model: SentenceTransformer,
+        listener: AdaptListener,
+        states: Path | None,
+    ) -> None:
+        self.recipe, self.examples, self.model, self.listener = recipe, examples, model, listener
+        self.notes: list[str] = []
+        self.seconds: dict[str, float] = {}
+        self.encoder = StateEncoder(model, precision=recipe.precision)
+        self.folder = states or cache_folder() / "states"
+
+    def run(self, output: Path | None, restart: bool) -> AdaptResult:
+        depth = self.recipe.depth
+        if isinstance(depth, int) and depth > self.encoder.backbone.depth:
+            raise ConfigError(f"depth must be at most {self.encoder.backbone.depth}, got {depth}.")
+        forms = self._forms(depth if isinstance(depth, int) else None)
+        states = self._keep_states(forms)
+        began = time.perf_counter()
+        trainer = self._trainer(states)
+        scales = block_scales(states.sizes())
+        if scales:
+            self._note(
+                "The encoder's blocks are of very unequal size: each is divided by its own, measured on the texts."
+            )
+        results: list[FormResult] = []
+        for form in forms:
+            self.listener.doing(f"Training {form.name}")
+            results.append(trainer.fit(self._scaled(form, scales)))
+            self.listener.trained(results[-1], results[0])
+        kept = best_of(results, trainer.objective.least_ratio)
+        depths: tuple[DepthResult, ...] = ()
+        if depth == "auto":
+            depths, kept = self._depths(trainer, kept)
+        self.seconds["training"] = time.perf_counter() - began
+        if kept.form.name == AS_IS:
+            self._note(self._kept_as_it_is(trainer.objective))
+        adapted, speedup = self._assembled(kept, states)
+        states.close()
+        result = AdaptResult(
+            adapted,
+            tuple(results),
+            kept,
+            depths,
+            speedup,
+            tuple(self.notes),
+            self.seconds,
+            output,
+            states.folder,
+        )
+        if output is not None:
+            self._save(result, output, restart)
+        return result
+
+    @staticmethod
+    def _kept_as_it_is(objective: Objective) -> str:
+        if objective.least_ratio > 1:
+            return (
+                f"No form loses {objective.least_ratio:g} times fewer pieces of text than the model as it is, which tells "
+                "that its last block still knows what a text says: the model is kept as it is. Pairs or scored pairs "
+                "can tell more than plain text."
+            )
+        return (
+            f"No form is better than the model as it is by more than {NOISE:g} standard errors on held-out examples: the "
+            "model is kept as it is."
+        )
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.listener.note(text)
+
+    def _forms(self, depth: int | None) -> list[Form]:
+        """The forms to train, the model as it is first: what all others are compared with."""
+        deepest = depth or self.encoder.backbone.depth
+        chosen = dict(self.recipe.selection)
+        blocks = chosen.pop("blocks", None)
+        if isinstance(blocks, int):
+            blocks = tuple(range(deepest - blocks + 1, deepest + 1))
+        elif blocks is None:
+            blocks = tuple(range(deepest + 1))
+        names = self.recipe.forms or (TEXT_FORMS if self.examples.kind is Kind.TEXT else DEFAULT_FORMS)
+        forms = [Form(AS_IS)]
+        for name in dict.fromkeys(names):
+            kind, has_map = name.removesuffix(MAP), name.endswith(MAP)
+            if kind == AS_IS:
+                forms += [Form(name, map=True)] if has_map and depth is None else []
+                continue
+            selection: dict[str, Any] = {"blocks": blocks, "gate": GATES[kind]}
+            if kind == "gate":
+                selection = {**selection, "bias": True, **chosen}
+                if selection["gate"] not in ("linear", "sigmoid") or selection.get("fusion", "stack") != "stack":
+                    selection["bias"] = chosen.get("bias", False)
+            config = SelectionConfig.from_dict(selection)
+            starts = ("uniform", "last") if config.has_block_logits or config.gate == "per_feature" else ()
+            forms.append(Form(name, config, has_map, () if "prior" in chosen else starts))
+        for form in forms:
+            if form.selection is not None:
+                self.encoder.backbone.indices(form.selection)  # raises if the blocks are not there
+        return forms
+
+    @staticmethod
+    def _scaled(form: Form, scales: tuple[float, ...]) -> Form:
+        if form.selection is None or not scales or form.selection.block_scales:
+            return form
+        own = tuple(scales[state] for state in form.selection.listed if state >= 0)
+        return replace(form, selection=replace(form.selection, block_scales=own))
+
+    def _keep_states(self, forms: Sequence[Form]) -> FrozenStates:
+        began = time.perf_counter()
+        sums = Sums.of([form.selection for form in forms if form.selection], self.encoder.backbone, self.encoder.dim)
+        place = find_folder(self.recipe.model) if self.recipe.model != _name_of(self.model) else None
+        fingerprint = fingerprint_model(self.model) if place is None else fingerprint_folder(place)
+        key = states_key(
+            fingerprint,
+            self.examples.texts,
+            sums,
+            pooling=self.encoder.pooling,
+            precision=self.recipe.precision,
+        )
+        self.listener.doing("Encoding")
+        states = keep_states(
+            self.encoder, self.examples.texts, self.folder / key, sums, on_texts=self.listener.encoding
+        )
+        self.seconds["pass"] = time.perf_counter() - began
+        return states
+
+    def _trainer(self, states: FrozenStates) -> FrozenTrainer:
+        rows = torch.from_numpy(self.examples.rows)
+        readable = (states.lengths[rows] > 0).all(dim=1)
+        if not bool(readable.all()):
+            self._note(f"{int((~readable).sum()):,} examples have a text that the tokenizer cannot read: left out.")
+        rows = rows[readable]
+        temperature = self.recipe.temperature
+        objective: Objective = (Pieces if self.examples.kind is Kind.TEXT else Contrast)(rows, temperature)
+        if self.examples.scores is not None:
+            objective = Ranking(rows, torch.from_numpy(self.examples.scores)[readable].float(), temperature)
+        anchors = [self.examples.texts[row] for row in rows[:, 0].tolist()]
+        train, held_out = split(anchors, self.recipe.held_out, MOST_HELD_OUT, self.recipe.seed)
+        behind = self.encoder.behind[1:]
+        for module in behind:
+            module.requires_grad_(False)
+        return FrozenTrainer(
+            states, self.encoder.backbone.indices, objective, train, held_out, self.recipe.training, behind
+        )
+
+    def _depths(self, trainer: FrozenTrainer, kept: FormResult) -> tuple[tuple[DepthResult, ...], FormResult]:
+        """What every depth is worth, and the shallowest that is within the noise of the best."""
+        whole = self.encoder.backbone.depth
+        if kept.form.selection is None:
+            self._note("The model as it is needs all of its blocks: depth is left as it is.")
+            return (), kept
+        states = trainer.indices(kept.form.selection)
+        found = []
+        for depth in range(max(1, states[0]), whole + 1):
+            self.listener.doing(f"Training {kept.form.name} on {depth} of {whole} blocks")
+            result = kept if depth == whole else trainer.fit(_up_to(kept.form, states, depth))
+            found.append(DepthResult(depth, result, depth / whole))
+        best = min((one.result for one in found), key=lambda result: result.loss)
+        chosen = next(one for one in found if one.result is best or not best.beats(one.result))
+        return tuple(found), chosen.result
+
+    def _assembled(self, kept: FormResult, states: FrozenStates) -> tuple[SentenceTransformer, float | None]:
+        """The model of a form, and how much faster it is if blocks were removed."""
+        depth = self._depth_of(kept)
+        model = self.model
+        if depth < self.encoder.backbone.depth:
+            whole = assemble(model, kept)
+            model = copy.deepcopy(model)
+            encoder: Any = model[0]
+            keep_blocks(encoder.auto_model, depth)
+            adapted = assemble(model, kept)
+            return adapted, self._speedup(whole, adapted)
+        return assemble(model, kept), None
+
+    def _depth_of(self, kept: FormResult) -> int:
+        if kept.form.selection is None or self.recipe.depth is None:
+            return self.encoder.backbone.depth
+        return max(1, self.encoder.backbone.indices(kept.form.selection)[-1])
+
+    def _speedup(self, whole: SentenceTransformer, adapted: SentenceTransformer, rounds: int = 5) -> float:
+        """Time both models side by side on some of the texts."""
+        texts = self.examples.texts[:64]
+        ratios = []
+        for _ in range(rounds):
+            seconds = []
+            for model in (whole, adapted):
+                start = time.perf_counter()
+                model.encode(texts, show_progress_bar=False)
+                seconds.append(time.perf_counter() - start)
+            ratios.append(seconds[0] / seconds[1])
+        return median(ratios)
+
+    def _save(self, result: AdaptResult, output: Path, restart: bool) -> None:
+        if restart and (output / "recipe.toml").exists() and (output / "modules.json").exists():
+            shutil.rmtree(output)
+        with new_folder(output) as folder:
+            result.model.save(str(folder), create_model_card=False)
+            (folder / "recipe.toml").write_text(to_toml(self.recipe.to_dict()), encoding="utf-8")
+            (folder / "README.md").write_text(_card(result, self.recipe, self.examples), encoding="utf-8")
+
+
+def _up_to(form: Form, states: tuple[int, ...], depth: int) -> Form:
+    """The form on the states up to a depth."""
+    assert form.selection is not None
+    kept = [place for place, state in enumerate(states) if state <= depth]
+    scales = form.selection.block_scales
+    blocks = tuple(states[place] for place in kept)
+    if len(blocks) == 1:  # nothing to weigh
+        return replace(form, selection=SelectionConfig(blocks=blocks, fusion="last", gate="none"), starts=())
+    selection = replace(form.selection, blocks=blocks, block_scales=tuple(scales[p] for p in kept) if scales else ())
+    return replace(form, selection=selection)
+
+
+def assemble(model: SentenceTransformer, result: FormResult) -> SentenceTransformer:
+    """Put a trained form behind a model's encoder, which both share."""
+    form, weights = result.form, result.weights
+    if form.selection is not None:
+        model = build(model, selection=form.selection)
+        selective = next(module for module in model if isinstance(module, SelectivePooling))
+        prefix = "selector."
+        selective.selector.load_state_dict(
+            {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        )
+    if form.map:
+        width = len(weights["map.weight"])
+        dense = Dense(width, width, bias=False, activation_function=nn.Identity(), init_weight=weights["map.weight"])
+        modules = list(model)
+        place = len(modules) - isinstance(modules[-1], Normalize)
+        model = with_modules(model, [*modules[:place], dense, *modules[place:]])
+    return model.eval()
+
+
+def share_text(shares: Mapping[int, float]) -> str:
+    """Every block's share in percent, the embeddings (0) first: `0: 12, 1: 40, …`."""
+    return ", ".join(f"{state}: {100 * share:.0f}" for state, share in shares.items())
+
+
+_CARD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, sentence-similarity, feature-extraction, s2sent]{base_model}
+---
+
+# {title}
+
+The encoder of `{model}`, unchanged, and behind it {what}, trained with s2sent {version} on {data}
+
+```python
+import s2sent
+model = s2sent.load("{title}")      # or SentenceTransformer("{title}", trust_remote_code=True)
+vectors = model.encode(["A sentence.", "Another one."])
+```
+
+## Forms
+
+Loss on held-out examples, its standard error, and how much lower it is than that of the model as it is.
+
+| form | held-out loss | error | lower by | error | parameters | share of each block, % |
+|---|---:|---:|---:|---:|---:|---|
+{forms}
+
+Kept: `{kept}`.{depth}
+
+## Recipe
+
+`s2sent adapt --recipe recipe.toml --output …` repeats it. Here files go by their names alone.
+
+```toml
+{recipe}```
+"""
+
+_WHAT = {AS_IS: "its own pooling", "blocks": "one weight per block", "features": "one weight per block and feature"}
+
+
+def _card(result: AdaptResult, recipe: AdaptRecipe, examples: Examples) -> str:
+    assert result.kept is not None
+    assert result.output is not None
+    base, kept = result.forms[0], result.kept
+    rows = []
+    for one in result.forms:
+        gain, error = one.gain(base)
+        rows.append(
+            f"| {one.form.name} | {one.loss:.4f} | {one.error:.4f} | {gain:+.4f} | {error:.4f} | {one.parameters:,} | "
+            f"{share_text(one.shares)} |"
+        )
+    what = _WHAT.get(kept.form.name.removesuffix(MAP), "a gate that selects, per feature and sentence, from its blocks")
+    depth = "" if result.speedup is None else f" The upper blocks are removed: {result.speedup:.2f} times as fast."
+    is_local = Path(recipe.model).exists()
+    named = replace(
+        recipe,
+        model=Path(recipe.model).name if is_local else recipe.model,
+        data=tuple(Path(name).name if Path(name).exists() else name for name in recipe.data),
+    )
+    return _CARD.format(
+        title=result.output.name,
+        model=named.model,
+        base_model="" if is_local else f"\nbase_model: {recipe.model}",
+        what=what + (" and a linear map" if kept.form.map else ""),
+        version=s2sent.__version__,
+        data=examples.summary(),
+        forms="\n".join(rows),
+        kept=kept.form.name,
+        depth=depth,
+        recipe=to_toml(named.to_dict()),
+    )

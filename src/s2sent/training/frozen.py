@@ -1,0 +1,452 @@
+"""Training on the kept states of a frozen encoder: any form of selection, in seconds.
+
+A form turns an encoder's states into one vector: the model as it is, one weight per block, weights per feature, or the
+gate that sees the sentence; each alone or with one linear map behind it. The encoder does not change, so it is not run.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+from torch import Tensor, nn
+
+from s2sent.encoding.states import FrozenStates
+from s2sent.errors import ConfigError
+from s2sent.selection import Selection, SelectionConfig, Selector
+
+AS_IS = "as-is"
+"""The form that changes nothing."""
+NOISE = 2.0
+"""Standard errors of the held-out difference by which a form must beat the model as it is."""
+WATCHED = 512
+"""Held-out examples that are looked at on the way, to find the best step. The result is measured on all of them."""
+UNEQUAL = 4.0
+"""Where the largest of the blocks is so many times the smallest, each is divided by its own size."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way from an encoder's states to a vector.
+
+    Attributes:
+        name: What it is called.
+        selection: How vectors are selected from the states; None: as the model does it.
+        map: Whether a linear map follows.
+        starts: Values of `SelectionConfig.prior` to start from: the one with the lower held-out loss is trained.
+    """
+
+    name: str
+    selection: SelectionConfig | None = None
+    map: bool = False
+    starts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a form is trained.
+
+    Attributes:
+        steps: How many steps; the learning rates fall linearly to 0.
+        batch_size: Examples to a step.
+        temperature: τ of the contrastive loss, and of the ranking loss for scored pairs.
+        gate_learning_rate: Of the gate's matrices.
+        bias_learning_rate: Of the logits per block or per feature.
+        map_learning_rates: Of the linear map: each is tried, and the best on held-out data kept.
+        evaluate_every: Steps between two looks at the held-out loss.
+        seed: Decides the order of the examples and the new weights.
+    """
+
+    steps: int = 200
+    batch_size: int = 256
+    temperature: float = 0.05
+    gate_learning_rate: float = 3e-3
+    bias_learning_rate: float = 3e-2
+    map_learning_rates: tuple[float, ...] = (1e-3, 1e-4)
+    evaluate_every: int = 20
+    seed: int = 0
+
+
+class Objective(Protocol):
+    """What a form is trained for, and judged by on held-out examples."""
+
+    rows: Tensor
+    """(examples, columns): the number of each text."""
+    group: int
+    """Held-out examples whose losses are computed together."""
+
+    least_ratio: float
+    """How many times lower the held-out loss must be than that of the model as it is, for a form to be kept."""
+
+    def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return losses (k,) of some examples, from a tensor (b, d) of vectors for each column; their mean counts."""
+
+    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the losses by which forms are compared, on held-out examples."""
+
+
+@dataclass
+class Contrast:
+    """InfoNCE: the anchor's own positive against everybody's positives and hard negatives."""
+
+    rows: Tensor
+    temperature: float
+    group: int = 256
+    least_ratio: float = 1.0
+
+    def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return one loss per example. A candidate that is the anchor's own text, or its positive's, does not count."""
+        target = torch.arange(len(examples))
+        return F.cross_entropy(self.cosines(columns, examples) / self.temperature, target, reduction="none")
+
+    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the same."""
+        return self.losses(columns, examples)
+
+    def cosines(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the cosines of anchors and candidates (b, c); the first b candidates are the positives."""
+        anchors, *others = (F.normalize(column, dim=1) for column in columns)
+        rows = self.rows[examples]
+        candidates = rows[:, 1:].T.reshape(-1)
+        same = (candidates == rows[:, :1]) | (candidates == rows[:, 1:2])
+        same.fill_diagonal_(False)
+        return (anchors @ torch.cat(others).T).masked_fill(same, -math.inf)
+
+
+@dataclass
+class Pieces(Contrast):
+    """Plain text: two pieces of a line shall find each other.
+
+    A low loss alone says little here: pieces share words, so the lower blocks are good at it in every encoder. What
+    tells an encoder whose last block has turned to another task is that it loses pieces which other states find.
+    So forms are compared by the share of pieces that do not find their other half, and one is kept only if it loses
+    a fourth of what the model as it is loses, or fewer. docs/adapt.md has the measurements.
+    """
+
+    group: int = 512
+    least_ratio: float = 4.0
+
+    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return 1 for a piece that does not find its other half, else 0."""
+        found = self.cosines(columns, examples).argmax(dim=1) == torch.arange(len(examples))
+        return (~found).float()
+
+
+@dataclass
+class Ranking:
+    """CoSENT: a pair with a higher score shall have a higher cosine. The host's loss, over groups of pairs."""
+
+    rows: Tensor
+    scores: Tensor
+    temperature: float
+    group: int = 32
+    least_ratio: float = 1.0
+    cosent: CoSENTLoss = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cosent = CoSENTLoss(None, scale=1 / self.temperature)  # type: ignore[arg-type]
+
+    def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return one loss for the whole group."""
+        loss: Tensor = self.cosent.compute_loss_from_embeddings(list(columns), self.scores[examples])
+        return loss[None]
+
+    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the same."""
+        return self.losses(columns, examples)
+
+
+class Head(nn.Module):
+    """What is trained of a form: a selector, and the linear map behind what the model has behind its pooling.
+
+    Args:
+        form: The form.
+        dim: Features of a state.
+        width: Features of a vector.
+        behind: The model's own modules behind the pooling, frozen.
+    """
+
+    def __init__(self, form: Form, dim: int, width: int, behind: Sequence[nn.Module] = ()) -> None:
+        super().__init__()
+        self.form = form
+        self.selector = None if form.selection is None else Selector(dim, form.selection)
+        self.map = nn.Linear(width, width, bias=False) if form.map else None
+        if self.map is not None:
+            nn.init.eye_(self.map.weight)
+        self._behind = list(behind)  # not parameters of ours
+
+    def forward(self, reader: Reader, rows: Tensor) -> Tensor:
+        """Return the vectors (b, width) of some texts."""
+        if self.selector is None:
+            vectors = reader.states.own[rows]
+        else:
+            vectors = self.select(reader, rows).embedding
+            for module in self._behind:
+                vectors = module({"sentence_embedding": vectors})["sentence_embedding"]
+        return vectors if self.map is None else self.map(vectors)
+
+    def select(self, reader: Reader, rows: Tensor) -> Selection:
+        """Select the vectors of some texts."""
+        assert self.selector is not None
+        if self.selector.config.per_token:
+            states, mask = reader.states.token_states(rows.tolist(), reader.indices)
+            selection: Selection = self.selector(states, attention_mask=mask)
+            return selection
+        f, pooled = reader.read(rows)
+        return self.selector.fuse(f, pooled)
+
+    def learned(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters, each with its kind: `gate`, `bias` or `map`."""
+        found = []
+        for name, parameter in self.named_parameters():
+            kind = "map" if name.startswith("map") else "bias" if name.endswith("logits") else "gate"
+            found.append((kind, parameter))
+        return found
+
+
+class Reader:
+    """Reads what one selector needs of kept states.
+
+    Args:
+        states: The states.
+        selector: The selector; None for the model as it is.
+        indices: The states it selects from.
+    """
+
+    def __init__(self, states: FrozenStates, selector: Selector | None, indices: tuple[int, ...]) -> None:
+        self.states, self.indices = states, indices
+        self.scales = torch.ones(1) if selector is None else selector.block_scales[:, None]
+        self.f: Tensor | None = None
+        if selector is not None and selector.config.gated and not selector.config.per_token:
+            self.f = states.squeezed(selector, indices)
+
+    def read(self, rows: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Return the squeezed sentences (b, d), None without a gate, and the pooled states (b, n, d)."""
+        first, last = self.indices[0], self.indices[-1]
+        pooled = self.states.pooled(rows.tolist(), first, last)
+        if len(self.indices) < pooled.shape[1]:
+            pooled = pooled[:, [index - first for index in self.indices]]
+        return None if self.f is None else self.f[rows].float(), pooled / self.scales
+
+    def shuffle(self, seed: int) -> None:
+        """Give every sentence another one's weights: the control that tells whether seeing the sentence matters."""
+        assert self.f is not None
+        self.f = self.f[torch.from_numpy(np.random.default_rng(seed).permutation(len(self.f)))]
+
+
+@dataclass(frozen=True)
+class FormResult:
+    """A trained form.
+
+    Attributes:
+        form: The form, with the start that was chosen.
+        losses: Held-out losses: of each example, or of each group of scored pairs.
+        step: The step whose weights these are; 0: nothing was better than the start.
+        parameters: How many were trained.
+        shares: The mean weight of every state, over features and held-out texts; empty for the model as it is.
+        map_learning_rate: The one that was kept.
+        weights: The head's parameters.
+        seconds: How long it took.
+    """
+
+    form: Form
+    losses: NDArray[np.float64]
+    step: int
+    parameters: int
+    shares: dict[int, float]
+    map_learning_rate: float | None
+    weights: dict[str, Tensor]
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        """The held-out loss."""
+        return float(self.losses.mean())
+
+    @property
+    def error(self) -> float:
+        """Its standard error."""
+        return float(self.losses.std(ddof=1) / math.sqrt(len(self.losses)))
+
+    def gain(self, base: FormResult) -> tuple[float, float]:
+        """How much lower the loss is than another form's, over the same examples, and the error of that difference."""
+        difference = base.losses - self.losses
+        return float(difference.mean()), float(difference.std(ddof=1) / math.sqrt(len(difference)))
+
+    def beats(self, base: FormResult, least_ratio: float = 1.0) -> bool:
+        """Whether its loss is lower than another form's by more than the noise, and by at least this factor."""
+        gain, error = self.gain(base)
+        return gain > 0 and gain > NOISE * error and base.loss >= least_ratio * self.loss
+
+
+@dataclass
+class FrozenTrainer:
+    """Trains forms on the same states, examples and split.
+
+    Args:
+        states: The kept states.
+        indices: From the blocks of a selection to the states they are.
+        objective: What is trained for.
+        train: Numbers of the examples to train on.
+        held_out: Numbers of the examples to judge by.
+        options: How.
+        behind: The model's own modules behind its pooling.
+    """
+
+    states: FrozenStates
+    indices: Callable[[SelectionConfig], tuple[int, ...]]
+    objective: Objective
+    train: Tensor
+    held_out: Tensor
+    options: TrainingOptions
+    behind: Sequence[nn.Module] = ()
+
+    def fit(self, form: Form) -> FormResult:
+        """Train a form, from the better of its starts and with the better of its learning rates."""
+        began = time.perf_counter()
+        form = self._with_start(form)
+        rates = self.options.map_learning_rates if form.map else self.options.map_learning_rates[:1]
+        head, reader = self.head(form)
+        found: list[tuple[float, int, float, dict[str, Tensor]]] = []
+        for rate in rates:
+            head.load_state_dict(self.head(form, reader)[0].state_dict())
+            loss, step = self._run(head, reader, rate)
+            found.append((loss, step, rate, copy.deepcopy(head.state_dict())))
+        _, step, rate, weights = min(found, key=lambda one: one[0])
+        head.load_state_dict(weights)
+        return FormResult(
+            form=form,
+            losses=self.held_out_losses(head, reader, self.held_out, self.objective.judged).numpy().astype(np.float64),
+            step=step,
+            parameters=sum(parameter.numel() for _, parameter in head.learned()),
+            shares=self._shares(head, reader),
+            map_learning_rate=rate if form.map else None,
+            weights=weights,
+            seconds=time.perf_counter() - began,
+        )
+
+    def head(self, form: Form, reader: Reader | None = None) -> tuple[Head, Reader]:
+        """Make a form's head, untrained, and what reads the states for it."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.options.seed)
+            head = Head(form, self.states.dim, self.states.width, self.behind)
+        return head, reader or self.reader(head)
+
+    def reader(self, head: Head, states: FrozenStates | None = None) -> Reader:
+        """Make what reads the states for a head: these, or those of other texts."""
+        selection = head.form.selection
+        return Reader(states or self.states, head.selector, () if selection is None else self.indices(selection))
+
+    def _with_start(self, form: Form) -> Form:
+        if form.selection is None or len(form.starts) < 2:
+            return form
+        watched = self.held_out[:WATCHED]
+        options = [replace(form, selection=replace(form.selection, prior=start)) for start in form.starts]  # type: ignore[arg-type]
+        reader: Reader | None = None
+        losses = []
+        for option in options:
+            head, reader = self.head(option, reader)
+            losses.append(float(self.held_out_losses(head, reader, watched).mean()))
+        return options[int(np.argmin(losses))]
+
+    def _run(self, head: Head, reader: Reader, map_learning_rate: float) -> tuple[float, int]:
+        """Train a head, and leave it with the weights of its best step: that step, and its loss."""
+        options, objective = self.options, self.objective
+        rates = {
+            "gate": options.gate_learning_rate,
+            "bias": options.bias_learning_rate,
+            "map": map_learning_rate,
+        }
+        watched = self.held_out[:WATCHED]
+        best = (float(self.held_out_losses(head, reader, watched).mean()), 0)
+        weights = copy.deepcopy(head.state_dict())
+        learned = head.learned()
+        if not learned:
+            return best
+        optimizer = torch.optim.Adam([{"params": [p], "lr": rates[kind]} for kind, p in learned], fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / options.steps)
+        for step, batch in enumerate(self._batches(), start=1):
+            loss = objective.losses(self._columns(head, reader, batch), batch).mean()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+            if step % options.evaluate_every == 0 or step == options.steps:
+                held_out = float(self.held_out_losses(head, reader, watched).mean())
+                if held_out < best[0]:
+                    best, weights = (held_out, step), copy.deepcopy(head.state_dict())
+        head.load_state_dict(weights)
+        return best
+
+    def _columns(self, head: Head, reader: Reader, examples: Tensor) -> Sequence[Tensor]:
+        rows = self.objective.rows[examples]  # (b, c)
+        vectors: Tensor = head(reader, rows.T.reshape(-1))
+        return vectors.chunk(rows.shape[1])
+
+    def _batches(self) -> Iterator[Tensor]:
+        """Yield as many batches as there are steps, pass after pass over the examples, each in a new order."""
+        random = np.random.default_rng(self.options.seed)
+        size = min(self.options.batch_size, len(self.train))
+        left = np.empty(0, dtype=np.int64)
+        for _ in range(self.options.steps):
+            if len(left) < size:
+                left = random.permutation(len(self.train))
+            yield self.train[torch.from_numpy(left[:size])]
+            left = left[size:]
+
+    @torch.inference_mode()
+    def held_out_losses(
+        self, head: Head, reader: Reader, examples: Tensor, losses: Callable[..., Tensor] | None = None
+    ) -> Tensor:
+        """Return the losses of these examples, group by group: those that are trained for, or others."""
+        losses = losses or self.objective.losses
+        groups = examples.split(self.objective.group)  # type: ignore[no-untyped-call]
+        if len(groups) > 1 and len(groups[-1]) < self.objective.group // 2:  # a small group is an easy one
+            groups = groups[:-1]
+        return torch.cat([losses(self._columns(head, reader, group), group) for group in groups])
+
+    @torch.inference_mode()
+    def _shares(self, head: Head, reader: Reader) -> dict[int, float]:
+        if head.selector is None:
+            return {}
+        texts = torch.unique(self.objective.rows[self.held_out[:WATCHED]])[:WATCHED]
+        weights = head.select(reader, texts).weights  # (b, n, d)
+        return dict(zip(reader.indices, weights.mean(dim=(0, 2)).tolist(), strict=True))
+
+
+def split(anchors: Sequence[str], share: float, most: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Divide examples into those to train on and those held out; examples of one anchor stay together."""
+    names = sorted(set(anchors))
+    random = np.random.default_rng(seed)
+    rank = dict(zip(names, random.permutation(len(names)).tolist(), strict=True))
+    order = sorted(range(len(anchors)), key=lambda number: (rank[anchors[number]], number))
+    wanted = min(most, max(1, round(share * len(order))))
+    while wanted < len(order) and anchors[order[wanted]] == anchors[order[wanted - 1]]:
+        wanted += 1
+    if wanted >= len(order):
+        raise ConfigError("Too few examples with different first texts to hold some out.")
+    held_out = np.array(order[:wanted])
+    return torch.tensor(order[wanted:]), torch.from_numpy(random.permutation(held_out))
+
+
+def block_scales(sizes: Tensor) -> tuple[float, ...]:
+    """What each state is divided by so that all are as large as the last; nothing where they are of about one size."""
+    if float(sizes.max() / sizes.min()) < UNEQUAL:
+        return ()
+    return tuple(round(float(size), 6) for size in sizes / sizes[-1])
+
+
+def best_of(results: Sequence[FormResult], least_ratio: float = 1.0) -> FormResult:
+    """Return the form with the lowest held-out loss of those that beat the first, or the first: the model as it is."""
+    base = results[0]
+    better = [result for result in results[1:] if result.beats(base, least_ratio)]
+    return min(better, key=lambda result: result.loss, default=base)
