@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from s2sent.data.text import COMPRESSIONS, FORMATS, Row, format_of, read_rows
+from s2sent.data.text import COMPRESSIONS, FORMATS, Row, read_rows, row_of
 from s2sent.errors import DataError
+from s2sent.outside import exists, is_folder
 
 Example = tuple[str, ...]
 """One sentence, a pair, or a triplet with its hard negative."""
@@ -132,7 +133,7 @@ def clean(text: str, counts: Counter[str]) -> str:
 def is_file_name(source: str) -> bool:
     """Whether a source is meant as a file, there or not, and not as a dataset's id on the hub."""
     path = Path(source)
-    if path.exists() or path.suffix in (*FORMATS, *COMPRESSIONS):
+    if exists(path) or path.suffix in (*FORMATS, *COMPRESSIONS):
         return True
     return source.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source)
 
@@ -141,11 +142,8 @@ def _rows(source: str, columns: Sequence[str]) -> Iterator[Row]:
     if not is_file_name(source):
         return _hub_rows(source, columns)
     path = Path(source)
-    if path.is_dir():
+    if is_folder(path):
         raise DataError(f"{source} is a folder. Give its files, such as {path / '*.txt'}.")
-    format_of(path)
-    if not path.exists():
-        raise DataError(f"{source} does not exist.")
     return read_rows(path, columns or None)
 
 
@@ -167,10 +165,7 @@ def _hub_rows(source: str, columns: Sequence[str]) -> Iterator[Row]:
             if missing := [column for column in columns if column not in row]:
                 raise DataError(f"{source} has no column {missing[0]!r}. It has: {', '.join(row)}.")
         values = [row[column] for column in columns]
-        if all(isinstance(value, str) for value in values):
-            yield Row(number, tuple(values))
-        else:
-            yield Row(number, (), "has no text")
+        yield row_of(number, values, columns)
 
 
 def _only_text(source: str, row: dict[str, Any]) -> tuple[str]:

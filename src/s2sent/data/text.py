@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2sent.errors import DataError
+from s2sent.outside import open_file, shown
 from s2sent.texts import lone_surrogate
 
 FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
@@ -75,9 +76,7 @@ def read_rows(
     if file is not None:
         yield from _read_file(path, file, kind, columns, label)
         return
-    if not path.is_file():
-        raise DataError(f"{path} does not exist." if not path.exists() else f"{path} is not a file.")
-    with path.open("rb") as opened:
+    with open_file(path) as opened:
         yield from _read_file(path, opened, kind, columns, label)
 
 
@@ -100,7 +99,7 @@ def _read_file(
                 yield from _read_jsonl(path, content, columns, label)
             case _:
                 yield from _read_csv(path, content, columns, label, delimiter="\t" if kind == ".tsv" else ",")
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read to its end ({error}): it is damaged or cut short.") from error
 
 
@@ -165,9 +164,9 @@ def _read_jsonl(path: Path, file: IO[bytes], columns: Sequence[str] | None, labe
         if isinstance(row, Row):
             yield row
         elif isinstance(row, dict) and columns is not None:
-            yield _row_of(number, [row.get(column) for column in columns], columns, row, label)
+            yield row_of(number, [row.get(column) for column in columns], columns, row, label)
         else:
-            yield _row_of(number, [row], None, {}, label)
+            yield row_of(number, [row], None, {}, label)
 
 
 def _json_rows(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
@@ -221,7 +220,7 @@ def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, la
         for batch in table.iter_batches(columns=list(dict.fromkeys(wanted)), batch_size=8192):
             for values in zip(*(_values(batch.column(name)) for name in wanted), strict=True):
                 number += 1
-                yield _row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label)
+                yield row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label)
     except (pa.ArrowException, OSError) as error:
         where = f" beyond row {number}" if number else ""
         raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
@@ -236,11 +235,15 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _row_of(
-    number: int, values: Sequence[Any], columns: Sequence[str] | None, row: Mapping[Any, Any], label: str | None
+def row_of(
+    number: int,
+    values: Sequence[Any],
+    columns: Sequence[str] | None,
+    row: Mapping[Any, Any] | None = None,
+    label: str | None = None,
 ) -> Row:
     """A row of a table whose values can be anything: a row without a text, or without its label, has a problem."""
-    name = row.get(label) if label is not None else None
+    name = row.get(label) if row is not None and label is not None else None
     if label is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
         missing = f"has no {label!r}"
         return Row(number, (), missing if name is None else f"has a {type(name).__name__} in {label!r}, not a label")
@@ -253,14 +256,17 @@ def _row_of(
 
 
 def _choose_column(path: Path, columns: list[str], column: str | None) -> str:
-    if column is not None and column in columns:
-        return column
-    listed = ", ".join(columns)
-    if column is not None:
-        raise DataError(f"{path} has no column {column!r}. It has: {listed}. Name the one that is meant.")
-    if len(columns) == 1:
-        return columns[0]
-    for usual in _USUAL_COLUMNS:
-        if usual in columns:
-            return usual
-    raise DataError(f"{path} has several columns ({listed}). Say which one has the text (--column).")
+    if column is None:
+        usual = columns if len(columns) == 1 else [name for name in _USUAL_COLUMNS if name in columns]
+        if not usual:
+            raise DataError(f"{path} has several columns ({_listed(columns)}). Say which one has the text (--column).")
+        column = usual[0]
+    if column not in columns:
+        raise DataError(f"{path} has no column {column!r}. It has: {_listed(columns)}. Name the one that is meant.")
+    if columns.count(column) > 1:
+        raise DataError(f"{path} has {columns.count(column)} columns named {column!r}. Rename or remove the others.")
+    return column
+
+
+def _listed(columns: list[str]) -> str:
+    return shown(", ".join(columns))

@@ -1,6 +1,7 @@
 """Anything that turns sentences into vectors, and the vectors of an evaluation: each sentence encoded once."""
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 from s2sent.model.folder import find_folder, locate
+from s2sent.outside import open_file
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -200,12 +202,15 @@ class Vectors:
         left = {_digest(sentence): sentence for sentence in wanted}
         for path in sorted(self.kept.glob("*.npz")):
             try:
-                with np.load(path) as chunk:
-                    rows = {row: left.pop(name) for row, name in enumerate(chunk["names"].tolist()) if name in left}
-                    if rows:
-                        self._append(list(rows.values()), chunk["vectors"][list(rows)])
-            except (OSError, ValueError, KeyError, EOFError, BadZipFile):  # damaged: encoded again
-                continue
+                with open_file(path) as file, np.load(file) as chunk:
+                    names, vectors = chunk["names"].tolist(), chunk["vectors"]
+                rows = {row: left[name] for row, name in enumerate(names) if name in left}
+                if rows:
+                    sentences = list(rows.values())
+                    self._append(sentences, self._checked(sentences, vectors[list(rows)]))
+                    left = {_digest(sentence): sentence for sentence in self.missing(left.values())}
+            except (OSError, ValueError, TypeError, LookupError, EOFError, BadZipFile, zlib.error):
+                continue  # damaged: encoded again
 
     def _encode(self, sentences: list[str]) -> Any:
         try:

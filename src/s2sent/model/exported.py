@@ -27,6 +27,8 @@ FORMAT = 1
 _SHORT = 8
 """Tokens up to which a text is suspected of having nothing but special ones."""
 
+_MOST_THREADS = 1024
+
 Vectors = NDArray[np.float32]
 
 
@@ -116,8 +118,8 @@ class OnnxEncoder:
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise ConfigError(f"threads={threads} is not legal: it is a whole number of at least 1.")
+        if threads is not None and not 1 <= threads <= _MOST_THREADS:
+            raise ConfigError(f"threads must be from 1 to {_MOST_THREADS:,}, got {threads}.")
         self.folder = Path(folder)
         self.config = ExportConfig.read(self.folder)
         self.framing = self.config.framing
