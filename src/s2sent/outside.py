@@ -28,7 +28,7 @@ MAX_TOML = 1 << 20
 MAX_DEPTH = 64
 """Levels of lists and tables inside each other. Real files have ten at most; Python's parsers give up near 1000."""
 
-_SHOWN = 200
+_SHOWN = 300
 _NAMES = {
     str: "a text",
     int: "a whole number",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from s2sent.disk import sync, unwritable
 from s2sent.errors import DataError
-from s2sent.model.folder import check_safetensors
+from s2sent.model.weights import read_header
 from s2sent.training.batches import Position
 
 _STATE, _WEIGHTS, _OPTIMIZER = "state.json", "weights.safetensors", "optimizer.safetensors"
@@ -100,9 +100,9 @@ class Checkpoints:
                 state = json.loads((folder / _STATE).read_bytes())
                 found = Checkpoint(folder, Progress.from_dict(state["progress"]), state["run"])
                 for path in (folder / _WEIGHTS, folder / _OPTIMIZER):
-                    check_safetensors(path)
+                    read_header(path)
                 if found.progress.best_score is not None:
-                    check_safetensors(self._best(found.progress.best_step) / _WEIGHTS)
+                    read_header(self._best(found.progress.best_step) / _WEIGHTS)
                 return found
             except (OSError, ValueError, KeyError, TypeError) as error:  # ModelError is a ValueError, too
                 self.passed_over.append(f"Passed over the checkpoint {folder}, which cannot be used: {error}")
