@@ -392,13 +392,12 @@ CONFIG_LIMITED: Mapping[str, Rule] = {
     "_attn_implementation": ATTENTION,
     "experts_implementation": one_of("eager", "batched_mm", "grouped_mm"),
     "_experts_implementation": one_of("eager", "batched_mm", "grouped_mm"),
-    "num_labels": COUNT,
-    "_num_labels": COUNT,
 }
 _LABELS = ("id2label", "label2id")  # their keys are anybody's words
-_REPEATED = re.compile(r"layer|expert|group|block")
-_MAX_REPEATED = 4096
-_MAX_LABELS = 1 << 20
+_REPEATED = re.compile(r"(layers?|experts?|groups?|blocks?)$|^num_.*(layer|expert|group|block)")
+_NO_SIZE = re.compile(r"theta|seed|base")
+_MAX_REPEATED = 512
+_MAX_SIZE = 1 << 24
 
 REFUSED_FILES = {
     "adapter_config.json": "is an adapter's, whose base model is somewhere else. Merge the two: merge_and_unload()",
@@ -442,7 +441,7 @@ def check_sizes(table: Table, largest: int) -> None:
     for key, value in table.values.items():
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
         for item in inner:
-            if _is_whole(item) and item > max(largest, _MAX_REPEATED) and key != "max_seq_length":
+            if _is_whole(item) and item > max(largest, 4096) and key != "max_seq_length":
                 raise table.fail(key, f"has {item}, and no side of the weights beside it is longer than {largest}")
 
 
@@ -452,21 +451,27 @@ def check_tokens(table: Table, rules: Rules) -> None:
     check_keys(table, {**rules, **named})
 
 
-def check_backbone_config(table: Table) -> None:
-    """Check a backbone's config.json, its tables inside included."""
+def check_backbone_config(table: Table, tensors: int) -> None:
+    """Check a backbone's config.json, its tables inside included.
+
+    Args:
+        table: What it says.
+        tensors: How many tensors the files beside it have.
+    """
     for key, value in table.values.items():
         if key in CONFIG_REFUSED and value is not None:
             raise table.fail(key, f"is refused: {CONFIG_REFUSED[key]}")
         if key in CONFIG_LIMITED:
             check_value(table, key, value, CONFIG_LIMITED[key])
-        # A loader makes that many objects before it looks at a weight.
-        if _is_whole(value) and _REPEATED.search(key) and value > _MAX_REPEATED and "size" not in key:
-            raise table.fail(key, f"must be at most {_MAX_REPEATED}, got {value}")
-        if key.endswith("num_labels") and _is_whole(value) and value > _MAX_LABELS:
-            raise table.fail(key, f"must be at most {_MAX_LABELS}, got {value}")
+        if _is_whole(value):
+            # A loader makes so many objects, or so long a table of positions, before it looks at a weight.
+            most = min(max(tensors, 64), _MAX_REPEATED) if _REPEATED.search(key) else _MAX_SIZE
+            if value > most and not _NO_SIZE.search(key):
+                raise table.fail(key, f"is refused: must be at most {most} in this folder, got {value}")
         if isinstance(value, dict) and key not in _LABELS:
-            check_backbone_config(table.table(key))
+            check_backbone_config(table.table(key), tensors)
         if isinstance(value, list):
             for place, item in enumerate(value):
                 if isinstance(item, dict):
-                    check_backbone_config(Table(item, table.source, ModelError, f"{table.prefix}{key}[{place}]."))
+                    inner = Table(item, table.source, ModelError, f"{table.prefix}{key}[{place}].")
+                    check_backbone_config(inner, tensors)

@@ -72,7 +72,7 @@ def find_folder(model: str | Path) -> Path | None:
     return None
 
 
-_AGAIN = "It is damaged: copy or save the model again."
+_AGAIN = "Copy or save the model again."
 
 
 @dataclass
@@ -204,7 +204,9 @@ def _check_encoder(checked: CheckedFolder, place: Path, rules: allowed.Rules = a
     for name in allowed.TRANSFORMER_FILES:
         if exists(place / name):
             check_keys(_read_table(place / name), rules)
-    check_backbone_config(_read_table(place / "config.json"))
+    config = _read_table(place / "config.json")
+    checked.weights[place] = _check_weights(place)
+    check_backbone_config(config, len(checked.weights[place]))
     check_tokens(_read_table(place / "tokenizer_config.json"), allowed.TOKENIZER_CONFIG)
     if exists(place / "special_tokens_map.json"):
         check_tokens(_read_table(place / "special_tokens_map.json"), allowed.SPECIAL_TOKENS_MAP)
@@ -213,7 +215,6 @@ def _check_encoder(checked: CheckedFolder, place: Path, rules: allowed.Rules = a
             _read_table(place / name)
     if not any(is_file(place / name) for name in _VOCABULARIES):
         raise ModelError(f"{shown(place / 'tokenizer.json')} is missing: the model is not whole.")
-    checked.weights[place] = _check_weights(place)
     checked.encoders.append(place)
 
 
@@ -290,7 +291,7 @@ def _present(path: Path) -> Path:
 
 
 def _read_json(path: Path) -> Any:
-    return outside.read_json(_present(path), error=ModelError, hint=_AGAIN)
+    return outside.read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
 
 
 def _read_table(path: Path) -> Table:

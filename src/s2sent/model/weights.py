@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,21 +98,13 @@ def check_encoder(place: Path, stored: Mapping[str, Stored], config: PreTrainedC
         wanted = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
     if wanted.main_input_name != "input_ids":
         raise ModelError(f"{shown(place / 'config.json')} describes {kind.__name__}, which does not take text.")
-    sizes = {name: value.numel() for name, value in wanted.named_parameters() if not _is_spare(name)}
-    there = sum(_numel(entry.shape) for entry in stored.values())
-    if sum(sizes.values()) > there:  # or loading would first fill the memory with what the files do not have
-        biggest = max(sizes, key=lambda name: sizes[name])
-        raise ModelError(
-            f"{shown(place)} lacks weights: the model in its config.json has {sum(sizes.values()):,} numbers "
-            f"({biggest} alone {sizes[biggest]:,}), and its files have {there:,}. {_APART}"
-        )
     _, found = kind.from_pretrained(
         None,
         config=config,
         state_dict={name: _empty(name, entry) for name, entry in stored.items()},
         ignore_mismatched_sizes=True,  # told below, in our words
         output_loading_info=True,
-        device_map={"": "meta"},
+        device_map={"": "meta"},  # what is missing takes no memory, whatever the config says of its size
     )
     mismatched = sorted(found["mismatched_keys"])
     if mismatched:
@@ -156,13 +148,6 @@ def _empty(name: str, entry: Stored) -> Any:
     if entry.dtype not in _DTYPES:
         raise ModelError(f"{shown(entry.file)} has {shown(name)} in {shown(entry.dtype)}, which is not supported.")
     return torch.empty(entry.shape, dtype=getattr(torch, _DTYPES[entry.dtype]), device="meta")
-
-
-def _numel(shape: Iterable[int]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
 
 
 def check_finite(module: nn.Module, stored: Mapping[str, Stored]) -> None:
