@@ -7,6 +7,7 @@ opened: a FIFO would wait for ever, and a device never ends.
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from s2sent.errors import DataError, S2SentError
 
@@ -76,7 +77,7 @@ def _is_mode(path: Path, is_kind: Callable[[int], bool]) -> bool:
         return False
 
 
-def open_file(path: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> BinaryIO:
+def open_file(path: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> io.BufferedReader:
     """Open a regular file to read its bytes. Reading it may still fail: `readable` translates that.
 
     Args:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from s2sent.errors import ModelError
+from s2sent.errors import ModelError, S2SentError
 from s2sent.outside import Table, shown
 
 
@@ -407,6 +407,8 @@ REFUSED_FILES = {
     "tekken.json": "is a tokenizer in a format that is not checked here. Save the tokenizer as tokenizer.json",
 }
 """Files whose presence changes what a loader does."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+"""How files end whose reading can run code. They may lie in a folder; nobody opens them."""
 DISTRIBUTED_WEIGHTS = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 """Files that transformers reads in place of model.safetensors."""
 
@@ -416,11 +418,8 @@ def check_keys(table: Table, rules: Rules) -> None:
     for key, value in table.values.items():
         rule = rules.get(key)
         if rule is None:
-            raise table.fail(
-                key,
-                "is refused: s2sent does not know this key, and a loader might open a file or run code because of "
-                f"it. Known: {', '.join(sorted(rules))}. Remove it, or load the folder with sentence-transformers "
-                "itself if you trust it",
+            raise _refusal(
+                table, key, "s2sent does not know this key, and a loader might open a file or run code for it"
             )
         if value is None:
             continue
@@ -433,7 +432,12 @@ def check_keys(table: Table, rules: Rules) -> None:
 def check_value(table: Table, key: str, value: Any, rule: Rule) -> None:
     """Raise a `ModelError` with file and key unless the value fits the rule."""
     if value is not None and not rule.fits(value):
-        raise table.fail(key, f"is refused: must be {rule.what}, got {shown(value)}")
+        raise _refusal(table, key, f"must be {rule.what}, got {shown(value)}")
+
+
+def _refusal(table: Table, key: str, why: str) -> S2SentError:
+    advice = "Remove it, or load the folder with sentence-transformers itself if you trust it."
+    return replace(table, hint=advice).fail(key, f"is refused: {why}")
 
 
 def check_sizes(table: Table, largest: int) -> None:
@@ -460,14 +464,14 @@ def check_backbone_config(table: Table, tensors: int) -> None:
     """
     for key, value in table.values.items():
         if key in CONFIG_REFUSED and value is not None:
-            raise table.fail(key, f"is refused: {CONFIG_REFUSED[key]}")
+            raise _refusal(table, key, CONFIG_REFUSED[key])
         if key in CONFIG_LIMITED:
             check_value(table, key, value, CONFIG_LIMITED[key])
         if _is_whole(value):
             # A loader makes so many objects, or so long a table of positions, before it looks at a weight.
             most = min(max(tensors, 64), _MAX_REPEATED) if _REPEATED.search(key) else _MAX_SIZE
             if value > most and not _NO_SIZE.search(key):
-                raise table.fail(key, f"is refused: must be at most {most} in this folder, got {value}")
+                raise _refusal(table, key, f"must be at most {most} in this folder, got {value}")
         if isinstance(value, dict) and key not in _LABELS:
             check_backbone_config(table.table(key), tensors)
         if isinstance(value, list):

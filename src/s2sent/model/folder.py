@@ -19,7 +19,6 @@ from s2sent.model.allowed import check_backbone_config, check_keys, check_sizes,
 from s2sent.model.weights import Stored, read_header
 from s2sent.outside import Table, exists, is_file, is_folder, shown
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _VOCABULARIES = (
     "tokenizer.json",
     "vocab.txt",
@@ -160,7 +159,7 @@ def _check_module(checked: CheckedFolder, above: Path, path: str, kind: str, sou
             "SentenceTransformer(…, trust_remote_code=True)."
         )
     if PureWindowsPath(path).anchor or ".." in PureWindowsPath(path).parts or not path.isprintable():
-        raise ModelError(f"{shown(source)} names {path!r}, which is outside the model's folder.")
+        raise ModelError(f"{shown(source)} names {path!r}, which is not a path inside the model's folder.")
     place = above / path
     if place != checked.folder and is_folder(place):
         _check_files(place)
@@ -274,7 +273,7 @@ def _check_weights(place: Path) -> dict[str, Stored]:
     stored: dict[str, Stored] = {}
     for path in files:
         if not exists(path):
-            pickles = [p for p in _listed(place) if p.suffix in _PICKLES and p.name != "training_args.bin"]
+            pickles = [p for p in _listed(place) if p.suffix in allowed.PICKLES and p.name != "training_args.bin"]
             if pickles:
                 raise ModelError(
                     f"{shown(path)} is missing, and {shown(pickles[0])} is refused: reading a pickle can run code. "
