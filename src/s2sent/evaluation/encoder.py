@@ -16,7 +16,7 @@ from s2sent.disk import whole_file
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
-from s2sent.model.folder import find_folder, locate
+from s2sent.model.folder import check_model, find_folder, locate
 from s2sent.outside import open_file
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def _from_path(path: str, name: str | None) -> Encoder:
                 loaded.append(_host_encode(load_model(str(folder))))
             return loaded[0](sentences)
 
+        if not is_export(folder):
+            check_model(folder)  # before the fingerprint, which reads every file
         return Encoder(name or title_of(path), encode, fingerprint_folder(folder))
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
     return as_encoder(load_model(path), name or path)
@@ -115,13 +117,7 @@ def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
     from s2sent.model.load import open_encoder  # slow to import, and not needed for scores that are cached
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        return open_encoder(folder)
-    except S2SentError:
-        raise
-    except Exception as error:  # a broken config and a wrong class raise unrelated types
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{path} cannot be loaded as a sentence-transformers model: {reason}") from error
+    return open_encoder(folder)
 
 
 def batch_size_for(sentences: list[str]) -> int:

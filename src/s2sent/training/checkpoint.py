@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from s2sent.disk import sync, unwritable
 from s2sent.errors import DataError, S2SentError
-from s2sent.model.folder import check_safetensors
+from s2sent.model.weights import read_header
 from s2sent.outside import Table
 from s2sent.training.batches import Position
 
@@ -118,9 +118,9 @@ class Checkpoints:
             try:
                 found = Checkpoint.read(folder)
                 for path in (folder / _WEIGHTS, folder / _OPTIMIZER):
-                    check_safetensors(path)
+                    read_header(path)
                 if found.progress.best_score is not None:
-                    check_safetensors(self._best(found.progress.best_step) / _WEIGHTS)
+                    read_header(self._best(found.progress.best_step) / _WEIGHTS)
                 return found
             except (OSError, S2SentError) as error:
                 self.passed_over.append(f"Passed over the checkpoint {folder}, which cannot be used: {error}")
