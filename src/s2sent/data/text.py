@@ -100,7 +100,9 @@ def _read_file(
             case _:
                 yield from _read_csv(path, content, columns, label, delimiter="\t" if kind == ".tsv" else ",")
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read to its end ({error}): it is damaged or cut short.") from error
+        raise DataError(
+            f"{path} cannot be read to its end ({shown(str(error))}): it is damaged or cut short."
+        ) from error
 
 
 def format_of(path: Path) -> str:
@@ -208,7 +210,9 @@ def _read_csv(
             problem = problem or next(filter(None, map(_bytes_problem, (*texts, name or ""))), None)
             yield Row(rows.line_num, texts, problem, name)
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}). Mend its quotes.") from error
+        raise DataError(
+            f"{path}, line {rows.line_num} cannot be read as csv ({shown(str(error))}). Mend its quotes."
+        ) from error
 
 
 def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, label: str | None) -> Iterator[Row]:
@@ -223,7 +227,7 @@ def _read_parquet(path: Path, file: IO[bytes], columns: Sequence[str] | None, la
                 yield row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label)
     except (pa.ArrowException, OSError) as error:
         where = f" beyond row {number}" if number else ""
-        raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
+        raise DataError(f"{path} cannot be read as parquet{where} ({shown(str(error))}).") from error
 
 
 def _values(column: pa.Array) -> list[Any]:
