@@ -7,6 +7,7 @@ opened: a FIFO would wait for ever, and a device never ends.
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from s2sent.errors import DataError, S2SentError
 
@@ -28,7 +29,7 @@ MAX_TOML = 1 << 20
 MAX_DEPTH = 64
 """Levels of lists and tables inside each other. Real files have ten at most; Python's parsers give up near 1000."""
 
-_SHOWN = 200
+_SHOWN = 300
 _NAMES = {
     str: "a text",
     int: "a whole number",
@@ -76,7 +77,7 @@ def _is_mode(path: Path, is_kind: Callable[[int], bool]) -> bool:
         return False
 
 
-def open_file(path: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> BinaryIO:
+def open_file(path: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> io.BufferedReader:
     """Open a regular file to read its bytes. Reading it may still fail: `readable` translates that.
 
     Args:

@@ -42,12 +42,12 @@ def test_an_empty_file_is_an_error(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.txt is missing\. Ask Ada\."):
+    with pytest.raises(DataError, match=r"nowhere\.txt does not exist\. Ask Ada\."):
         read_lines(tmp_path / "nowhere.txt", hint="Ask Ada.")
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a folder, not a file"):
         read_lines(tmp_path)
 
 

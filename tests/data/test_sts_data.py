@@ -79,7 +79,7 @@ def test_too_few_columns(folder: Path) -> None:
 
 def test_a_missing_file_is_named_with_the_way_to_get_it(folder: Path) -> None:
     (folder / "STS/STS15-en-test/STS.input.belief.txt").unlink()
-    with pytest.raises(DataError, match=r"STS\.input\.belief\.txt is missing\. SentEval's folder"):
+    with pytest.raises(DataError, match=r"STS\.input\.belief\.txt does not exist\. SentEval's folder"):
         read_sts(folder, "STS15")
 
 

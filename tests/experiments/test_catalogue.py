@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_row_is_said(tmp_path: Path, rows: str, said: str) 
 
 
 @pytest.mark.parametrize(
-    ("row", "said"), [('gate = "lineer"', "gate='lineer'"), ("blocks = 99", "has 6"), ("batch_size = 0", "batch_size")]
+    ("row", "said"), [('gate = "lineer"', "got 'lineer'"), ("blocks = 99", "has 6"), ("batch_size = 0", "batch_size")]
 )
 def test_what_is_wrong_with_a_value_says_where(bench: Bench, tmp_path: Path, row: str, said: str) -> None:
     catalogue = read_catalogue(write(tmp_path / "bad.toml", experiment(f'{{ row = "base", {row} }}')))
@@ -103,12 +103,25 @@ def test_a_row_may_change_what_all_its_objectives_know(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (experiment("", '"simcse"'), "objectives = 'simcse' must be a list"),
+        (experiment("", '"simcse"'), "experiments.bad.objectives must be a list, got 'simcse'"),
         (experiment('{ row = "base" }', "[]"), "objectives is empty"),
         (experiment('"base"'), "a row has no name"),
         ("[profiles.cpu]\nseeds = 3\n", "is missing"),
-        (profile(seeds='"3"'), "seeds = '3' must be a whole number"),
-        (profile(recipe="{ stesp = 3 }"), "recipe has stesp"),
+        (profile(seeds='"3"'), "profiles.cpu.seeds must be a whole number, got '3'"),
+        (profile(seeds="0"), "seeds must be from 1 to 1,000, got 0"),
+        (profile(seeds="1_000_000_000"), "seeds must be from 1 to 1,000"),
+        (profile(recipe="3"), "profiles.cpu.recipe must be a table, got 3"),
+        (experiment("", '["simcse", 3]'), r"objectives\[1\] must be a text, got 3"),
+        (experiment("{ row = 3 }"), "the name of a row must be a text, got 3"),
+        (experiment("") + "grid = 3\n", "experiments.bad.grid must be a table, got 3"),
+        (experiment("") + "grid = { blocks = 3 }\n", "experiments.bad.grid.blocks must be a list, got 3"),
+        (experiment("") + 'grid = { blocks = ["3"] }\n', "must be a whole number, got '3'"),
+        (
+            experiment("") + f"grid = {{ blocks = {[*range(200)]}, reduction = {[*range(200)]} }}\n",
+            "at most 10,000 rows, and this one has 40,000",
+        ),
+        (experiment("") + "cpu = 3\n", "experiments.bad.cpu must be a table, got 3"),
+        (profile(recipe="{ stesp = 3 }"), "profiles.cpu.recipe.stesp is not known"),
     ],
 )
 def test_what_has_the_wrong_shape_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -118,8 +131,25 @@ def test_what_has_the_wrong_shape_is_said(tmp_path: Path, text: str, said: str) 
     assert "bad.toml" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("experiments = 3", "experiments must be a table, got 3"),
+        ("profiles = [1]", "profiles must be a table, got a list"),
+        ('selection = "last"', "selection must be a table, got 'last'"),
+        ("[experiments]\nmain = 3", "experiments.main must be a table, got 3"),
+        ("[[profiles.cpu]]\nseeds = 3", "profiles.cpu must be a table, got a list"),
+        ("other = 3", "other is not known. Known: experiments, profiles, selection"),
+    ],
+)
+def test_a_scalar_in_place_of_a_table_is_said(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        read_catalogue(write(tmp_path / "bad.toml", text))
+    assert "bad.toml" in str(raised.value)
+
+
 def test_a_broken_file_and_unknown_names_are_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a catalogue"):
+    with pytest.raises(DataError, match=r"a\.toml is not valid TOML"):
         read_catalogue(write(tmp_path / "a.toml", "[experiments"))
     with pytest.raises(ConfigError, match="no experiment 'mian'"):
         read_catalogue().experiment("mian", "cpu")

@@ -249,7 +249,7 @@ def test_a_damaged_folder_is_named_by_its_file(made: Made, tmp_path: Path) -> No
             s2sent.load(broken(lambda folder: (folder / name).unlink()))  # noqa: B023
         with pytest.raises(ModelError, match=f"{name} is damaged: it has 100 bytes"):
             s2sent.load(broken(lambda folder: os.truncate(folder / name, 100)))  # noqa: B023
-    with pytest.raises(ModelError, match=f"{CONFIG} is damaged"):
+    with pytest.raises(ModelError, match=f"{CONFIG} is not valid json.*damaged"):
         s2sent.load(broken(lambda folder: os.truncate(folder / CONFIG, 100)))
     with pytest.raises(ModelError, match="has format 99, and this version of s2sent reads up to 1"):
         s2sent.load(broken(lambda folder: write(folder, format=99)))
@@ -275,7 +275,7 @@ def test_what_a_graph_cannot_do_is_said(made: Made, monkeypatch: pytest.MonkeyPa
         s2sent.build(folder)
     with pytest.raises(ConfigError, match="runs on the CPU"):
         s2sent.load(folder, device="cuda")
-    with pytest.raises(ConfigError, match="threads=0"):
+    with pytest.raises(ConfigError, match="threads must be from 1"):
         s2sent.load(folder, threads=0)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match=r"pip install 's2sent\[onnx\]'"):

@@ -23,7 +23,9 @@ DIM = 24
 @pytest.mark.parametrize("name", ["blocks", "frequencies", "reduction"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "3", None, True])
 def test_numbers_must_be_positive_and_whole(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}={re.escape(repr(value))}.*(whole number|at least 1)"):
+    with pytest.raises(
+        ConfigError, match=rf"{name} must be a whole number of at least 1, got {re.escape(repr(value))}"
+    ):
         SelectionConfig(**{name: value})
 
 
@@ -42,13 +44,14 @@ def test_numbers_must_be_positive_and_whole(name: str, value: Any) -> None:
 def test_an_unknown_choice_is_named_with_the_legal_ones(name: str, legal: list[str], value: Any) -> None:
     with pytest.raises(ConfigError) as error:
         SelectionConfig(**{name: value})
-    assert f"{name}={value!r}" in str(error.value)
+    assert f"{name} must be one of" in str(error.value)
+    assert f"got {value!r}" in str(error.value)
     assert all(repr(choice) in str(error.value) for choice in legal)
 
 
 @pytest.mark.parametrize("blocks", [(), [], (1.0, 2), ("1",), (True, 2), (1, 1), (-1, -1)])
 def test_a_list_of_blocks_has_distinct_whole_numbers(blocks: Any) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"blocks={blocks!r}")):
+    with pytest.raises(ConfigError, match=re.escape(repr(blocks))):
         SelectionConfig(blocks=blocks)
 
 

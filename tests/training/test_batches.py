@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sent.data.corpus import Corpus
+from s2sent.outside import Table
 from s2sent.training.batches import Batch, Batches, Ids, Position
 from training.runs import make_lines
 
@@ -92,7 +94,7 @@ def test_no_text_is_twice_in_a_batch_and_any_position_resumes(numbers: list[int]
     assert len(drawn) * size + batches.leftover == len(lines)
     fresh = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
     for number, batch in enumerate(fresh.epoch(Position())):
-        again = Position.from_dict(asdict(batch.position))
+        again = Position.from_table(Table(json.loads(json.dumps(asdict(batch.position))), Path("state.json")))
         resumed = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
         resumed.duplicates, resumed.leftover = fresh.duplicates, fresh.leftover
         assert [b.columns for b in resumed.epoch(again)] == [b.columns for b in drawn[number + 1 :]]

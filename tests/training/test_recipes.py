@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from s2sent.errors import ConfigError, DataError
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, read_toml, to_toml
+from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, to_toml
 from s2sent.training.step import learning_rate_factor
 
 NEEDED: dict[str, Any] = {"backbone": "b", "corpus": ("c.txt",)}
@@ -77,16 +77,30 @@ def test_part_of_a_selection_goes_on_top_of_the_default(changes: dict[str, Any],
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batch_size": 1}, "batch_size=1 is not legal"),
-        ({"temperature": 0}, "temperature=0 is not legal: it is above 0"),
+        ({"batch_size": 1}, "batch_size must be at least 2 .*, got 1"),
+        ({"temperature": 0}, "temperature must be above 0, got 0"),
         ({"pooling": "max"}, "one of 'mean', 'cls', 'mask'"),
         ({"head": "big"}, "one of 'none', 'mlp'"),
         ({"warmup": 1.0}, "from 0 to below 1"),
         ({"steps": 0}, "at least 1, or not given"),
         ({"columns": ("a", "b")}, "takes 1 column of text"),
         ({"corpus": ()}, "at least one file"),
-        ({"selection": {"blocks": 0}}, "blocks=0"),
-        ({"learning_rate": "3e-5"}, "learning_rate='3e-5' is not legal: it is a number"),
+        ({"selection": {"blocks": 0}}, "blocks must be .*, got 0"),
+        ({"learning_rate": "3e-5"}, "learning_rate must be a number, got '3e-5'"),
+        ({"temperature": float("inf")}, "temperature must be a finite number .*, got inf"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number .*, got nan"),
+        ({"selector_learning_rate": float("inf")}, "selector_learning_rate must be a finite number"),
+        ({"mlm_weight": float("inf")}, "mlm_weight must be a finite number"),
+        ({"weight_decay": float("nan")}, "weight_decay must be a finite number"),
+        ({"clip": 10**400}, "clip must be a finite number"),
+        ({"batch_size": 10**400}, "batch_size must be a finite number"),
+        ({"corpus": 5}, "corpus must be a list of texts, got 5"),
+        ({"corpus": ["a.txt", 5]}, "corpus must be a list of texts"),
+        ({"columns": {"a": 1}}, "columns must be a list of texts"),
+        ({"backbone": 5}, "backbone must be a text, got 5"),
+        ({"selection": 5}, "selection must be a table of options, got 5"),
+        ({"selection": {"frequencies": [1]}}, r"frequencies must be a whole number of at least 1, got \[1\]"),
+        ({"selection": {"blocks": 10**9}}, "blocks must be at most 1,024, got 1000000000"),
         ({"batch_size": 32.0}, "a whole number"),
         ({"by_length": 1}, "true or false"),
         ({"steps": True}, "a whole number"),
@@ -99,14 +113,17 @@ def test_mistakes(options: dict[str, Any], said: str) -> None:
 
 
 def test_bad_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        read_toml(tmp_path / "none.toml")
+    with pytest.raises(DataError, match="does not exist"):
+        Recipe.load(tmp_path / "none.toml")
     path = tmp_path / "bad.toml"
     path.write_text("objective = ")
-    with pytest.raises(DataError, match="is not a recipe"):
+    with pytest.raises(DataError, match=r"bad\.toml is not valid TOML"):
         Recipe.load(path)
     path.write_text('objective = "magic"')
-    with pytest.raises(ConfigError, match="Legal: 'simcse', 'supervised', 'promptcse', 'whitened'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"bad\.toml: objective must be one of 'simcse', 'supervised', 'promptcse', 'whitened', got 'magic'",
+    ):
         Recipe.load(path)
     path.write_text('objective = "simcse"\nbackbone = "b"\ncorpus = ["c"]\ncolour = "red"')
     with pytest.raises(ConfigError, match="has no colour"):

@@ -186,7 +186,7 @@ def test_a_best_step_is_kept_as_long_as_a_checkpoint_names_it(tmp_path: Path) ->
     optimizer = torch.optim.AdamW(loss.parameters())
 
     def write(step: int, best: int) -> None:
-        checkpoints.write(loss, optimizer, Progress(step=step, best_step=best, best_score=1.0), {})
+        checkpoints.write(loss, optimizer, Progress(step=step, best_step=best, best_score=1.0), {"recipe": {}})
 
     def best() -> list[int]:
         return sorted(int(path.name[5:]) for path in tmp_path.glob("best-*"))

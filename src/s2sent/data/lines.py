@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from s2sent.errors import DataError
+from s2sent.outside import read_bytes
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,7 @@ def read_lines(path: Path, encoding: str = "utf-8", *, hint: str = "") -> Lines:
     Raises:
         DataError: the file is missing, is empty, or holds bytes that are not of this encoding.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise DataError(f"{path} {reason}." + (f" {hint}" if hint else "")) from error
-    return decode_lines(data, str(path), encoding)
+    return decode_lines(read_bytes(path, hint=hint), str(path), encoding)
 
 
 def decode_lines(data: bytes, path: str, encoding: str = "utf-8") -> Lines:

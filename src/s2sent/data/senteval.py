@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from s2sent.errors import DataError
+from s2sent.outside import is_folder
 
 STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 """The seven tasks whose average the field reports, in its order."""
@@ -55,11 +56,11 @@ def find_folder(data: str | Path | None = None) -> Path:
     if not value:
         raise DataError(f"No evaluation data: neither --data nor S2SENT_DATA is set. {HOW_TO_GET}")
     root = Path(value).expanduser()
-    if not root.is_dir():
+    if not is_folder(root):
         raise DataError(f"{root} (from {origin}) is not a folder. {HOW_TO_GET}")
     for inner in ("", "senteval", "downstream", "data/downstream"):
         folder = root / inner
-        if any((folder / name).is_dir() for name in ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC")):
+        if any(is_folder(folder / name) for name in ("STS", "SICK", "MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC")):
             return folder
     raise DataError(f"{root} (from {origin}) holds none of SentEval's task folders (STS, SICK, MR, ...). {HOW_TO_GET}")
 

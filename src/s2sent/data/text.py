@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2sent.errors import DataError
-from s2sent.outside import open_file
+from s2sent.outside import open_file, shown
 from s2sent.texts import lone_surrogate
 
 FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
@@ -110,8 +110,10 @@ def _read_file(
                 yield from _read_jsonl(path, content, columns, label, numbers)
             case _:
                 yield from _read_csv(path, content, columns, label, delimiter="\t" if kind == ".tsv" else ",")
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read to its end ({error}): it is damaged or cut short.") from error
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        raise DataError(
+            f"{path} cannot be read to its end ({shown(str(error))}): it is damaged or cut short."
+        ) from error
 
 
 def column_names(path: Path) -> list[str] | None:
@@ -239,7 +241,9 @@ def _read_csv(
             problem = problem or next(filter(None, map(_bytes_problem, (*texts, name or ""))), None)
             yield Row(rows.line_num, texts, problem, name)
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num} cannot be read as csv ({error}). Mend its quotes.") from error
+        raise DataError(
+            f"{path}, line {rows.line_num} cannot be read as csv ({shown(str(error))}). Mend its quotes."
+        ) from error
 
 
 def _read_parquet(
@@ -256,7 +260,7 @@ def _read_parquet(
                 yield row_of(number, values[: len(chosen)], chosen, {label: values[-1]}, label, numbers)
     except (pa.ArrowException, OSError) as error:
         where = f" beyond row {number}" if number else ""
-        raise DataError(f"{path} cannot be read as parquet{where} ({str(error).splitlines()[0]}).") from error
+        raise DataError(f"{path} cannot be read as parquet{where} ({shown(str(error))}).") from error
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -295,14 +299,17 @@ def row_of(
 
 
 def _choose_column(path: Path, columns: list[str], column: str | None) -> str:
-    if column is not None and column in columns:
-        return column
-    listed = ", ".join(columns)
-    if column is not None:
-        raise DataError(f"{path} has no column {column!r}. It has: {listed}. Name the one that is meant.")
-    if len(columns) == 1:
-        return columns[0]
-    for usual in _USUAL_COLUMNS:
-        if usual in columns:
-            return usual
-    raise DataError(f"{path} has several columns ({listed}). Say which one has the text (--column).")
+    if column is None:
+        usual = columns if len(columns) == 1 else [name for name in _USUAL_COLUMNS if name in columns]
+        if not usual:
+            raise DataError(f"{path} has several columns ({_listed(columns)}). Say which one has the text (--column).")
+        column = usual[0]
+    if column not in columns:
+        raise DataError(f"{path} has no column {column!r}. It has: {_listed(columns)}. Name the one that is meant.")
+    if columns.count(column) > 1:
+        raise DataError(f"{path} has {columns.count(column)} columns named {column!r}. Rename or remove the others.")
+    return column
+
+
+def _listed(columns: list[str]) -> str:
+    return shown(", ".join(columns))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from s2sent.errors import DataError
+from s2sent.outside import open_file, readable
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,8 @@ class Wheel:
 
     def check(self, path: Path) -> None:
         """Raise ``DataError`` unless this file is the wheel."""
-        try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror}). {self.how_to_get}") from error
+        with open_file(path, hint=self.how_to_get) as file, readable(path, hint=self.how_to_get):
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != self.sha256:
             raise DataError(
                 f"{path} is not {self.requirement}: its sha256 is {digest[:12]}... and not {self.sha256[:12]}... "

@@ -62,10 +62,10 @@ def open_text_encoder(
     if isinstance(model, str | Path):
         from s2sent.model.exported import is_export
         from s2sent.model.folder import locate
-        from s2sent.model.load import load
+        from s2sent.model.load import open_folder
 
         folder = locate(model)
-        loaded = load(folder, device=device, threads=threads if is_export(folder) else None)
+        loaded = open_folder(folder, device=device, threads=threads if is_export(folder) else None)
         fingerprint = fingerprint_folder(folder)
     if hasattr(loaded, "frame") and hasattr(loaded, "embed"):
         fingerprint = fingerprint or getattr(loaded, "fingerprint", None)

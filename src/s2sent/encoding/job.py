@@ -17,7 +17,7 @@ from s2sent.encoding.encoder import TextEncoder
 from s2sent.encoding.shards import Shard, Shards
 from s2sent.encoding.sources import WINDOW, Window
 from s2sent.encoding.vectors import Form
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.texts import texts_of
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Options:
         if self.long not in ("truncate", "mean"):
             raise ConfigError(f"long={self.long!r} is not known. Legal: 'truncate', 'mean'.")
         if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise ConfigError(f"batch_tokens={self.batch_tokens} is not legal: a batch has at least one token.")
+            raise ConfigError(f"batch_tokens must be at least one token, got {self.batch_tokens}.")
 
     def budget(self, encoder: TextEncoder) -> int:
         """Tokens to a batch."""
@@ -114,6 +114,13 @@ class Job:
         packed = self.options.form.pack(encoded.vectors)
         for index in packed.bad.nonzero()[0].tolist():
             encoded.problems.setdefault(index, f"has no finite vector in {self.options.form.precision}")
+        if len(tokens) and packed.bad.all():
+            file, line = window.lines[0]
+            raise ModelError(
+                f"{file}, line {line}: the model gives NaN or infinity for it, and for all {len(tokens)} texts of this "
+                f"shard, in {self.options.form.precision}. Nothing of it is written. Its weights are damaged, or too "
+                "large for the precision: load the model anew, or use --precision float32."
+            )
         kept = [index for index in range(len(tokens)) if index not in encoded.problems]
         problems = [*window.problems, *(window.problem(*problem) for problem in encoded.problems.items())]
         problems.sort(key=lambda problem: problem.row)
@@ -142,9 +149,13 @@ def encode_texts(
     starts = range(0, len(texts), WINDOW)
     for start, tokens in ahead((start, encoder.tokenize(texts[start : start + WINDOW])) for start in starts):
         encoded = encode_tokens(encoder, tokens, average_long=options.long == "mean", budget=options.budget(encoder))
+        for place in np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1)).tolist():
+            encoded.problems.setdefault(place, "has no finite vector")
         if encoded.problems:
             place, reason = min(encoded.problems.items())
-            raise DataError(f"Text {start + place}, {texts[start + place][:60]!r}, {reason}. Leave it out.")
+            raise DataError(
+                f"Input {start + place + 1} of {len(texts)}, {texts[start + place][:60]!r}, {reason}. Leave it out."
+            )
         vectors[start : start + len(tokens)] = encoded.vectors
     return vectors[0] if single else vectors
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,11 @@ from numpy.typing import NDArray
 from s2sent.disk import whole_file
 from s2sent.encoding.shards import Shards
 from s2sent.errors import ConfigError, DataError
+from s2sent.outside import is_folder, shown
 
 IDS, TEXTS, VECTORS, SCALES = "id", "text", "embedding", "scale"
+_LONGEST_NAME = 200
+"""Bytes. File systems take 255, and files beside the output have longer names than it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,9 @@ def check_output(path: Path, *, labelled: bool, with_text: bool) -> None:
     """Raise unless what is asked for can be written to this path."""
     if path.suffix not in _WRITERS:
         raise ConfigError(f"{path} does not end in a format for vectors. Legal: {', '.join(_WRITERS)}.")
-    if path.is_dir():
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise ConfigError(f"The name {shown(path.name)} is too long for a file. Choose a shorter one.")
+    if is_folder(path):
         raise ConfigError(f"{path} is a folder. Give the name of a file in it.")
     if with_text and path.suffix not in (".parquet", ".jsonl"):
         raise ConfigError(f"{path} has no place for texts. Write .parquet or .jsonl to keep them.")

@@ -278,8 +278,7 @@ class State:
         if fresh and shards.folder.exists():
             with self._locked(shards.folder):  # not under the hands of a running process
                 shards.remove()
-        exists = shards.output.exists() and not fresh
-        if exists and not shards.folder.exists():
+        if shards.output.exists() and not fresh and not shards.folder.exists():
             shards.remove_leavings()
             raise ExistsError(shards.output)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import IO, Any, cast
 
 from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_rows
 from s2sent.errors import ConfigError, DataError
+from s2sent.outside import exists, is_folder, open_file, readable
 from s2sent.texts import lone_surrogate
 
 STANDARD_INPUT = "-"
@@ -118,7 +120,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise ConfigError(f"shard_lines={self.window} is not legal: a shard has at least one line.")
+            raise ConfigError(f"shard_lines must be at least one line, got {self.window}.")
         legal = [kind.removeprefix(".") for kind in FORMATS if kind != ".parquet"]
         if self.stdin_format not in legal:
             raise ConfigError(f"stdin_format={self.stdin_format!r} cannot be read. Legal: {', '.join(legal)}.")
@@ -139,7 +141,7 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return what must not change until a run that goes on. Content is checked as it is read again."""
-        sizes = [None if file == STANDARD_INPUT else Path(file).stat().st_size for file in self.files]
+        sizes = [None if file == STANDARD_INPUT else _size(file) for file in self.files]
         return {**asdict(self), "files": list(map(list, zip(self.files, sizes, strict=True)))}
 
     def groups(self) -> list[tuple[str, ...]]:
@@ -147,7 +149,7 @@ class Source:
         groups: list[list[str]] = []
         room = 0
         for file in self.files:
-            size = self.group_bytes if file == STANDARD_INPUT else Path(file).stat().st_size
+            size = self.group_bytes if file == STANDARD_INPUT else _size(file)
             if not groups or size > room:
                 groups.append([])
                 room = self.group_bytes
@@ -179,7 +181,7 @@ class Source:
                     path, file = Path(f"stdin.{self.stdin_format}"), _standard_input()
                 else:
                     path = Path(name)
-                    file = stack.enter_context(path.open("rb"))
+                    file = stack.enter_context(_open(path))
                 position.file, position.size = file, _size(name)
                 for row in read_rows(path, columns, label=self.label, file=file):
                     yield name, row
@@ -211,15 +213,27 @@ class _Position:
         return self.before + (self.file.tell() if self.file.seekable() else 0)
 
 
+def _open(path: Path) -> IO[bytes]:
+    """Open a file, or a FIFO, whose writer whoever names one wants to wait for. A device, which never ends, is refused.
+
+    Each is read once; training, which reads its text several times, takes files alone.
+    """
+    with readable(path):
+        if stat.S_ISFIFO(path.stat().st_mode):
+            return path.open("rb")
+    return open_file(path)
+
+
 def _size(file: str) -> int:
-    return 0 if file == STANDARD_INPUT else Path(file).stat().st_size
+    with readable(Path(file)):
+        return 0 if file == STANDARD_INPUT else Path(file).stat().st_size
 
 
 def _expand(name: str, leave_out: Path | None) -> list[str]:
     if name == STANDARD_INPUT:
         return [name]
     path = Path(name).expanduser()
-    if not path.exists() and glob.has_magic(name):
+    if not exists(path) and glob.has_magic(name):
         files = sorted(glob.glob(str(path.absolute()), recursive=True))  # noqa: PTH207
         files = [file for file in files if leave_out is None or Path(file) != leave_out.absolute()]
         if not files:
@@ -227,9 +241,11 @@ def _expand(name: str, leave_out: Path | None) -> list[str]:
     else:
         files = [str(path.absolute())]
     for file in map(Path, files):
-        if file.is_dir():
+        if is_folder(file):
             raise DataError(f"{file} is a folder. Give its files, such as '{file / '*.txt'}'.")
-        if not file.exists():
-            raise DataError(f"{file} does not exist.")
+        with readable(file):
+            is_fifo = stat.S_ISFIFO(file.stat().st_mode)
+        if not is_fifo:  # opening one waits for its writer
+            open_file(file).close()
         format_of(file)
     return files

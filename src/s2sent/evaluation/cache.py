@@ -15,8 +15,9 @@ from s2sent import __version__
 from s2sent.data.sts import STSTask
 from s2sent.data.transfer import TransferTask
 from s2sent.disk import whole_file
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 from s2sent.evaluation.result import TaskResult
+from s2sent.outside import Table
 
 PROTOCOL = 2
 """Raised when a result holds other numbers from the same vectors."""
@@ -85,8 +86,8 @@ class ResultCache:
         if self.folder is None:
             return None
         try:
-            return TaskResult.from_dict(json.loads(self._path(self.folder, key).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError):
+            return TaskResult.read(Table.read_json(self._path(self.folder, key)))
+        except S2SentError:
             return None
 
     def put(self, key: str, result: TaskResult) -> None:

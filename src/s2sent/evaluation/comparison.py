@@ -19,7 +19,7 @@ from s2sent.evaluation.statistics import (
     wilcoxon,
 )
 
-LEAST_RESAMPLES = 100
+LEAST_RESAMPLES, MOST_RESAMPLES = 100, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ def check_design(
         raise ConfigError(f"level must lie between 0 and 1, not at {level}.")
     if resamples < LEAST_RESAMPLES:
         raise ConfigError(f"resamples must be at least {LEAST_RESAMPLES}, not {resamples}: fewer have no tails.")
+    if resamples > MOST_RESAMPLES:
+        raise ConfigError(f"resamples must be at most {MOST_RESAMPLES:,}, got {resamples}.")
 
 
 def compare(

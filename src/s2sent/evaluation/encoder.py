@@ -1,6 +1,7 @@
 """Anything that turns sentences into vectors, and the vectors of an evaluation: each sentence encoded once."""
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from s2sent.disk import whole_file
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
-from s2sent.model.folder import find_folder, locate
+from s2sent.model.folder import check_model, find_folder, locate
+from s2sent.outside import open_file
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -85,6 +87,8 @@ def _from_path(path: str, name: str | None) -> Encoder:
                 loaded.append(_host_encode(load_model(str(folder))))
             return loaded[0](sentences)
 
+        if not is_export(folder):
+            check_model(folder)  # before the fingerprint, which reads every file
         return Encoder(name or title_of(path), encode, fingerprint_folder(folder))
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
     return as_encoder(load_model(path), name or path)
@@ -113,13 +117,7 @@ def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
     from s2sent.model.load import open_encoder  # slow to import, and not needed for scores that are cached
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        return open_encoder(folder)
-    except S2SentError:
-        raise
-    except Exception as error:  # a broken config and a wrong class raise unrelated types
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{path} cannot be loaded as a sentence-transformers model: {reason}") from error
+    return open_encoder(folder)
 
 
 def batch_size_for(sentences: list[str]) -> int:
@@ -200,12 +198,15 @@ class Vectors:
         left = {_digest(sentence): sentence for sentence in wanted}
         for path in sorted(self.kept.glob("*.npz")):
             try:
-                with np.load(path) as chunk:
-                    rows = {row: left.pop(name) for row, name in enumerate(chunk["names"].tolist()) if name in left}
-                    if rows:
-                        self._append(list(rows.values()), chunk["vectors"][list(rows)])
-            except (OSError, ValueError, KeyError, EOFError, BadZipFile):  # damaged: encoded again
-                continue
+                with open_file(path) as file, np.load(file) as chunk:
+                    names, vectors = chunk["names"].tolist(), chunk["vectors"]
+                rows = {row: left[name] for row, name in enumerate(names) if name in left}
+                if rows:
+                    sentences = list(rows.values())
+                    self._append(sentences, self._checked(sentences, vectors[list(rows)]))
+                    left = {_digest(sentence): sentence for sentence in self.missing(left.values())}
+            except (OSError, ValueError, TypeError, LookupError, EOFError, BadZipFile, zlib.error):
+                continue  # damaged: encoded again
 
     def _encode(self, sentences: list[str]) -> Any:
         try:

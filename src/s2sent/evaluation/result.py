@@ -1,11 +1,12 @@
 """What an evaluation found: numbers, what they were computed from, and what a reader should know about them."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
 from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS
 from s2sent.errors import ConfigError, DataError
+from s2sent.outside import Table
 
 AVERAGES = {"STS avg": STS_TASKS, "Transfer avg": TRANSFER_TASKS}
 """What tables show beside the tasks, and the tasks it is the mean of."""
@@ -62,9 +63,20 @@ class TaskResult:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Back from json."""
-        return cls(**{**values, "notes": tuple(values["notes"])})
+    def read(cls, values: Table) -> Self:
+        """Back from json, checked."""
+        values.only([option.name for option in fields(cls)])
+        evidence = values.table("evidence")
+        return cls(
+            task=values.get("task", str),
+            scores=values.dict_of("scores", float),
+            samples=values.get("samples", int),
+            details=values.get("details", dict),
+            evidence={name: evidence.list_of(name, float) for name in evidence.values},
+            notes=tuple(values.list_of("notes", str)),
+            seconds=values.get("seconds", float),
+            key=values.get("key", str),
+        )
 
 
 @dataclass(frozen=True)

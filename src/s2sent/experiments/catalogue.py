@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from s2sent.errors import ConfigError
+from s2sent.outside import Table, read_toml, shown
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import RECIPES, Recipe, read_toml, recipe_class
+from s2sent.training.recipes import RECIPES, Recipe, recipe_class
 
 OWN = Path(__file__).with_name("catalogue.toml")
 KINDS = ("train", "gradients")
 FIGURES = ("", "bars", "boxes", "line", "densities", "gradients")
 SELECTION_FIELDS = tuple(field.name for field in fields(SelectionConfig))
+MOST_ROWS, MOST_SEEDS = 10_000, 1000
+"""Of a grid, and of any table: more than anybody can wait for."""
 NOT_A_ROWS = {"selection", "seed", "dev", "backbone", "corpus"}
 """What a row cannot change of a recipe: it has selection's fields, and the same inputs and seeds as the others."""
 
@@ -107,79 +111,90 @@ class Catalogue:
         """The profile of this name."""
         if name not in self.profiles:
             raise ConfigError(f"There is no profile {name!r}. There are: {', '.join(self.profiles)}.")
-        where = f"{self.source}: profile {name}"
-        values = _made(Profile, {"name": name, **self.profiles[name]}, where)
-        kinds = {"backbones": list, "seeds": int, "depth": int, "dev_every": int, "recipe": dict, "every": dict}
-        _check_kinds(values, kinds, where)
-        legal = sorted(field.name for field in fields(Recipe))
-        if unknown := sorted(set(values["recipe"]) - set(legal)):
-            raise ConfigError(f"{where}: recipe has {', '.join(unknown)}. Legal: {', '.join(legal)}.")
-        return Profile(**{**values, "backbones": tuple(values["backbones"])})
+        given = self._table("profiles", name, {"name": name, **self.profiles[name]}, Profile)
+        recipe = given.table("recipe").only([field.name for field in fields(Recipe)])
+        return Profile(
+            name=name,
+            what=given.get("what", str),
+            backbones=tuple(given.list_of("backbones", str)),
+            seeds=_counted(given, "seeds", MOST_SEEDS),
+            depth=_counted(given, "depth"),
+            recipe=recipe.values,
+            dev_every=_counted(given, "dev_every"),
+            every={task: _counted(given.table("every"), task) for task in given.get("every", dict)},
+            probes=given.get("probes", str),
+        )
 
     def experiment(self, name: str, profile: str) -> Experiment:
         """The experiment of this name as the profile has it."""
         if name not in self.experiments:
             raise ConfigError(f"There is no experiment {name!r}. There are: {', '.join(self.experiments)}.")
         where = f"{self.source}: {name}"
+        changed = Table(dict(self.experiments[name]), Path(self.source), ConfigError, f"experiments.{name}.")
         defaults = {"where": "", "kind": "train", "tasks": "sts", "figure": "", "cost": False, "rows": [], "grid": {}}
         given = {key: value for key, value in self.experiments[name].items() if key not in self.profiles}
-        values = {"name": name, **defaults, **given, **self.experiments[name].get(profile, {})}
-        values = _made(Experiment, values, where)
-        _check_kinds(values, {"rows": list, "objectives": list, "grid": dict, "cost": bool}, where)
-        named = [_named(row, where) for row in values["rows"]]
-        named += [(_grid_name(changes), changes) for changes in _grid(values["grid"], where)]
+        values = {"name": name, **defaults, **given, **changed.get(profile, dict, {})}
+        one = self._table("experiments", name, values, Experiment)
+        named = [_named(row, where) for row in one.get("rows", list)]
+        grid = {key: tuple(one.table("grid").list_of(key, int)) for key in one.get("grid", dict)}
+        named += [(_grid_name(changes), changes) for changes in _grid(grid, where)]
         rows = [Row(name, changes, changes.get("blocks", self.selection["blocks"])) for name, changes in named]
-        values |= {
-            "rows": tuple(rows),
-            "objectives": tuple(values["objectives"]),
-            "grid": {key: tuple(numbers) for key, numbers in values["grid"].items()},
-        }
-        found = Experiment(**values)
+        found = Experiment(
+            name=name,
+            rows=tuple(rows),
+            objectives=tuple(one.list_of("objectives", str)),
+            grid=grid,
+            cost=one.get("cost", bool),
+            **{key: one.get(key, str) for key in ("title", "where", "kind", "base", "tasks", "figure")},
+        )
         _check(found, where)
         return found
+
+    def _table(self, section: str, name: str, values: dict[str, Any], kind: type) -> Table:
+        """What the file says of one profile or experiment, if it has every key and no other."""
+        known = [field.name for field in fields(kind)]
+        table = Table(values, Path(self.source), ConfigError, f"{section}.{name}.").only(known)
+        for key in known:
+            if key not in table:
+                raise table.fail(key, "is missing")
+        return table
 
 
 @cache
 def read_catalogue(path: Path | None = None) -> Catalogue:
     """Read a file of experiments; what it leaves out, profiles and the selection included, is this package's own."""
     own = read_toml(OWN)
-    given = own if path is None else read_toml(path, "a catalogue of experiments")
-    if unknown := sorted(set(given) - set(own)):
-        raise ConfigError(f"{path}: {', '.join(unknown)} is not known. Legal: {', '.join(own)}.")
+    source = "the catalogue" if path is None else path.name
+    given = Table(own if path is None else read_toml(path), Path(source), ConfigError).only(list(own))
     return Catalogue(
-        selection={**own["selection"], **given.get("selection", {})},
-        profiles={**own["profiles"], **given.get("profiles", {})},
-        experiments={**own["experiments"], **given.get("experiments", {})},
-        source="the catalogue" if path is None else path.name,
+        selection={**own["selection"], **given.get("selection", dict, {})},
+        profiles={**own["profiles"], **given.dict_of("profiles", dict, {})},
+        experiments={**own["experiments"], **given.dict_of("experiments", dict, {})},
+        source=source,
     )
 
 
-def _made(kind: type, values: dict[str, Any], where: str) -> dict[str, Any]:
-    known = [field.name for field in fields(kind)]
-    if unknown := sorted(set(values) - set(known)):
-        raise ConfigError(f"{where}: {', '.join(unknown)} is not known. Legal: {', '.join(known)}.")
-    if missing := [name for name in known if name not in values]:
-        raise ConfigError(f"{where}: {', '.join(missing)} is missing.")
-    return values
-
-
-def _check_kinds(values: Mapping[str, Any], kinds: Mapping[str, type], where: str) -> None:
-    names = {int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
-    for name, kind in kinds.items():
-        if not isinstance(values[name], kind):
-            raise ConfigError(f"{where}: {name} = {values[name]!r} must be {names[kind]}.")
+def _counted(table: Table, key: str, most: int = 1_000_000) -> int:
+    number = table.get(key, int)
+    if not 1 <= number <= most:
+        raise table.fail(key, f"must be from 1 to {most:,}, got {shown(repr(number))}")
+    return number
 
 
 def _named(values: Any, where: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(values, dict) or "row" not in values:
         raise ConfigError(f'{where}: a row has no name. Give it one: {{ row = "…", … }}.')
-    return str(values["row"]), {name: value for name, value in values.items() if name != "row"}
+    if not isinstance(values["row"], str):
+        raise ConfigError(f"{where}: the name of a row must be a text, got {shown(repr(values['row']))}.")
+    return values["row"], {name: value for name, value in values.items() if name != "row"}
 
 
-def _grid(grid: Mapping[str, Any], where: str) -> list[dict[str, int]]:
+def _grid(grid: Mapping[str, tuple[int, ...]], where: str) -> list[dict[str, int]]:
     for key, numbers in grid.items():
-        if key not in GRID_LETTERS or not isinstance(numbers, list) or not numbers:
+        if key not in GRID_LETTERS or not numbers:
             raise ConfigError(f"{where}: a grid is of {' or '.join(GRID_LETTERS)}, each with a list of numbers.")
+    if (rows := prod(map(len, grid.values()))) > MOST_ROWS:
+        raise ConfigError(f"{where}: a grid must have at most {MOST_ROWS:,} rows, and this one has {rows:,}.")
     return [dict(zip(grid, numbers, strict=True)) for numbers in product(*grid.values())] if grid else []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -40,18 +39,16 @@ class BackboneInput:
 def backbone_input(given: str) -> BackboneInput:
     """Look at a backbone: a folder, a name on the hub, or `embedded` for the one of the demo extra."""
     from s2sent.model.fingerprint import fingerprint_folder
-    from s2sent.model.folder import is_sentence_model, locate
+    from s2sent.model.folder import check_model, locate
 
     folder = locate(_embedded() if given == "embedded" else given)
-    inner = folder
-    if is_sentence_model(folder):
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        inner = folder / modules[0]["path"]
+    inner = check_model(folder).modules[0]
     from transformers import AutoConfig
 
     try:
-        depth = int(AutoConfig.from_pretrained(inner).num_hidden_layers)
-    except (OSError, ValueError, AttributeError) as error:
+        config = AutoConfig.from_pretrained(inner, local_files_only=True, trust_remote_code=False)
+        depth = int(config.num_hidden_layers)
+    except Exception as error:  # transformers has many types for a config that is wrong
         raise ModelError(f"{inner / 'config.json'} does not say how many blocks the model has ({error}).") from error
     name = EMBEDDED if given == "embedded" or _is_embedded(folder) else Path(given).name
     path = str(folder.absolute() if given == "embedded" or Path(given).is_dir() else given)

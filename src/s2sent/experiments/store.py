@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from s2sent.disk import locked, whole_file
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError
+from s2sent.outside import Table, exists
 
 Record = dict[str, Any]
 
@@ -83,17 +84,12 @@ class Store:
 
 
 def _read(path: Path, key: str) -> Record | None:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not exists(path):
         return None
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} is not the record of a run ({error}). Delete it to have the run done again."
-        ) from error
-    if not isinstance(record, dict) or record.get("key") != key:
-        raise DataError(f"{path} is the record of another run. Delete it to have the run done again.")
-    return record
+    record = Table.read_json(path, hint="Delete it to have the run done again.")
+    if record.get("key", str) != key:
+        raise record.fail("key", "is of another run")
+    return record.values
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:

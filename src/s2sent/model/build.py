@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from s2sent.errors import ConfigError, ModelError
-from s2sent.model.backbone import max_tokens
+from s2sent.model.backbone import Backbone, max_tokens
 from s2sent.model.load import open_encoder
 from s2sent.model.pooling import PoolingMode, SelectivePooling, pooling_of
 from s2sent.model.prompts import PromptTransformer
@@ -76,6 +76,7 @@ def build(
         modules[0] = encoder = PromptTransformer.around(encoder, template)
         if pooling is None and encoder.parsed.has_mask:
             pooling = "mask"
+    Backbone.of(encoder.auto_model).indices(selection)  # raises if the blocks are not there, before they cost anything
     modules[place] = SelectivePooling(
         encoder.get_embedding_dimension(), selection, pooling=pooling or pooling_of(replaced)
     )

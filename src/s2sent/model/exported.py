@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.fingerprint import fingerprint_folder
 from s2sent.model.framing import Framing
+from s2sent.outside import Table, exists, open_file, shown
 from s2sent.texts import NO_TEXT, lone_surrogate, texts_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,13 @@ CONFIG, GRAPH, TOKENIZER = "s2sent_export.json", "model.onnx", "tokenizer.json"
 FORMAT = 1
 """Raised when an older version of this package could no longer run what a newer one writes."""
 
+_AGAIN = "The export is damaged: copy or export it again."
+_MAX_SIZE = 1 << 24
+"""Of a vector, a text in tokens, a vocabulary."""
 _SHORT = 8
 """Tokens up to which a text is suspected of having nothing but special ones."""
+
+_MOST_THREADS = 1024
 
 Vectors = NDArray[np.float32]
 
@@ -66,40 +72,72 @@ class ExportConfig:
     @classmethod
     def read(cls, folder: Path) -> ExportConfig:
         """Read and check the config of an exported folder, and that all of its files are there and whole."""
-        path = folder / CONFIG
-        try:
-            values = json.loads(path.read_bytes())
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read ({error.strerror}): the export is not whole.") from error
-        except ValueError as error:
-            raise ModelError(f"{path} is damaged: {error}. Export the model again.") from error
-        version = values.pop("format", None) if isinstance(values, dict) else None
+        table = Table.read_json(folder / CONFIG, error=ModelError, hint=_AGAIN)
+        version = table.values.pop("format", None)
         if not isinstance(version, int) or version > FORMAT:
             raise ModelError(
-                f"{path} has format {version!r}, and this version of s2sent reads up to {FORMAT}. Upgrade s2sent, or "
-                "export the model with this version."
+                f"{shown(folder / CONFIG)} has format {shown(version)}, and this version of s2sent reads up to "
+                f"{FORMAT}. Upgrade s2sent, or export the model with this version."
             )
-        try:
-            framing = dict(values.pop("framing"))
-            framing |= {name: tuple(framing[name]) for name in ("prefix", "suffix")}
-            config = cls(framing=Framing(**framing), **{**values, "special": tuple(values["special"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{path} is damaged: {error}. Export the model again.") from error
+        table.only({option.name for option in fields(cls)})
+        config = cls(
+            framing=_framing(table.table("framing")),
+            dimension=table.get("dimension", int),
+            padding=table.get("padding", int),
+            precision=table.get("precision", str, "fp32"),
+            normalizes=table.get("normalizes", bool, False),
+            needs_text=table.get("needs_text", bool, False),
+            special=tuple(table.list_of("special", int)),
+            prompts=table.dict_of("prompts", str, {}),
+            prepared=table.get("prepared", int, 0),
+            files=table.dict_of("files", int, {}),
+        )
+        if not 1 <= config.dimension <= _MAX_SIZE:
+            raise table.fail("dimension", f"must be from 1 to {_MAX_SIZE}, got {config.dimension}")
+        for token in (config.padding, *config.special):
+            if not 0 <= token <= _MAX_SIZE:
+                raise table.fail("padding and special", f"must be token ids from 0 to {_MAX_SIZE}, got {token}")
         for name, size in config.files.items():
+            if Path(name).name != name or not name.isprintable():
+                raise table.fail("files", f"names {name!r}, which is not a file of the folder")
             file = folder / name
-            if not file.is_file():
-                raise ModelError(f"{file} is missing: the export is not whole. Copy or export it again.")
-            if file.stat().st_size != size:
+            if not exists(file):
+                raise ModelError(f"{shown(file)} is missing: the export is not whole. Copy or export it again.")
+            with open_file(file, error=ModelError, hint=_AGAIN) as opened:
+                found = opened.seek(0, 2)
+            if found != size:
                 raise ModelError(
-                    f"{file} is damaged: it has {file.stat().st_size} bytes, and {CONFIG} says {size}. Copy or export "
-                    "it again."
+                    f"{shown(file)} is damaged: it has {found} bytes, and {CONFIG} says {size}. Export it again."
                 )
         return config
 
 
+def _framing(table: Table) -> Framing:
+    """Read the framing of an exported folder, option by option."""
+    table.only({option.name for option in fields(Framing)})
+    framing = Framing(
+        prefix=tuple(table.list_of("prefix", int)),
+        suffix=tuple(table.list_of("suffix", int)),
+        room=table.get("room", int),
+        prompt=table.get("prompt", str, ""),
+        strip=table.get("strip", bool, False),
+        lead=table.get("lead", str, ""),
+        keep_end=table.get("keep_end", bool, False),
+        literal=table.get("literal", bool, False),
+        mask=None if table.values.get("mask") is None else table.get("mask", int),
+        unknown=None if table.values.get("unknown") is None else table.get("unknown", int),
+    )
+    if not 1 <= framing.room <= _MAX_SIZE:
+        raise table.fail("room", f"must be from 1 to {_MAX_SIZE}, got {framing.room}")
+    for token in (*framing.prefix, *framing.suffix, framing.mask or 0, framing.unknown or 0):
+        if not 0 <= token <= _MAX_SIZE:
+            raise table.fail("prefix and suffix", f"must be token ids from 0 to {_MAX_SIZE}, got {token}")
+    return framing
+
+
 def is_export(folder: Path) -> bool:
     """Whether a folder is an exported model's."""
-    return (folder / CONFIG).is_file()
+    return exists(folder / CONFIG)
 
 
 class OnnxEncoder:
@@ -116,8 +154,8 @@ class OnnxEncoder:
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise ConfigError(f"threads={threads} is not legal: it is a whole number of at least 1.")
+        if threads is not None and not 1 <= threads <= _MOST_THREADS:
+            raise ConfigError(f"threads must be from 1 to {_MOST_THREADS:,}, got {threads}.")
         self.folder = Path(folder)
         self.config = ExportConfig.read(self.folder)
         self.framing = self.config.framing
@@ -154,7 +192,20 @@ class OnnxEncoder:
         for row, sequence in enumerate(sequences):
             ids[row, : len(sequence)] = sequence
             mask[row, : len(sequence)] = 1
-        vectors: Vectors = self._session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+        try:
+            vectors: Vectors = self._session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+        except Exception as error:  # onnxruntime has a type of its own for each way in which a graph can be wrong
+            raise _unusable(self.folder / GRAPH, error) from error
+        if vectors.shape != (len(sequences), self.dimension):
+            raise ModelError(
+                f"{shown(self.folder / GRAPH)} gives vectors of shape {vectors.shape}, and {CONFIG} says "
+                f"{(len(sequences), self.dimension)}. {_AGAIN}"
+            )
+        if not np.isfinite(vectors).all():
+            raise ModelError(
+                f"{shown(self.folder / GRAPH)} gives vectors that are NaN or infinite: its weights are damaged, or the "
+                "model's were. Export a model whose weights are finite."
+            )
         return vectors
 
     def encode(
@@ -235,11 +286,16 @@ class OnnxEncoder:
 def _read_tokenizer(path: Path, prepared: int) -> Tokenizer:
     from tokenizers import Tokenizer
 
-    values = json.loads(path.read_bytes())
-    if prepared:  # the framing does it, and it knows that a text may hold added tokens
-        rest = values["normalizer"]["normalizers"][prepared:]
-        values["normalizer"] = rest[0] if rest else None
-    return Tokenizer.from_str(json.dumps(values))
+    table = Table.read_json(path, error=ModelError, hint=_AGAIN)
+    try:
+        if prepared:  # the framing does it, and it knows that a text may hold added tokens
+            rest = table.values["normalizer"]["normalizers"][prepared:]
+            table.values["normalizer"] = rest[0] if rest else None
+        return Tokenizer.from_str(json.dumps(table.values))
+    except BaseException as error:  # what is written in Rust panics with a type of its own, which is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ModelError(f"{shown(path)} is not a tokenizer: {shown(str(error))}. {_AGAIN}") from error
 
 
 def _open_session(path: Path, threads: int | None) -> Any:
@@ -258,5 +314,9 @@ def _open_session(path: Path, threads: int | None) -> Any:
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a type of its own for each way in which a graph can be wrong
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{path} cannot be run: {reason}. Copy or export it again.") from error
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: Exception) -> ModelError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ModelError(f"{shown(path)} cannot be run: {shown(reason)}. {_AGAIN}")

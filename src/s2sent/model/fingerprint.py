@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from s2sent.errors import ModelError
+from s2sent.model.allowed import PICKLES
+from s2sent.outside import open_file, readable
 
-_NOT_THE_MODEL = {".md", ".png", ".svg", ".pdf", ".lock", ".log"}
-"""Files beside a model that people write and that no vector depends on."""
+_NOT_THE_MODEL = {".md", ".png", ".svg", ".pdf", ".lock", ".log", *PICKLES}
+"""Files beside a model that no vector depends on. Pickles are never read, whatever they hold."""
 _SET_BY_ENCODING = ("padding", "truncation")
 
 
@@ -24,7 +26,7 @@ def fingerprint_folder(folder: Path) -> str:
     if not files:
         raise ModelError(f"{folder} holds no model: it is empty.")
     for path in files:
-        with path.open("rb") as file:
+        with open_file(path, error=ModelError) as file, readable(path, error=ModelError):
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
     return digest.hexdigest()

@@ -1,18 +1,24 @@
-"""A model's folder: found by path or by name, and checked before anything in it is used."""
+"""A model's folder: found by path or by name, and checked before anything in it is used.
+
+The check reads json and headers alone, and imports neither torch nor the host.
+"""
 
 from __future__ import annotations
 
-import json
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from s2sent import outside
 from s2sent.errors import ModelError
+from s2sent.model import allowed
+from s2sent.model.allowed import check_backbone_config, check_keys, check_sizes, check_tokens
+from s2sent.model.weights import Stored, read_header
+from s2sent.outside import Table, exists, is_file, is_folder, shown
 
-OWN_MODULES = ("s2sent.model.pooling.SelectivePooling", "s2sent.model.prompts.PromptTransformer")
-"""The classes a modules.json may name besides the host's own."""
-
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _VOCABULARIES = (
     "tokenizer.json",
     "vocab.txt",
@@ -21,7 +27,6 @@ _VOCABULARIES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
-_NAMES_CODE = ("activation_function", "activation_fn", "tokenizer_class")  # what host modules import by name
 # Of a hub repository: no code, no pickles, and of graphs only an export's own.
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
 
@@ -43,195 +48,250 @@ def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
     options = {"cache_dir" if key == "cache_folder" else key: value for key, value in (hub or {}).items()}
     try:
         return Path(snapshot_download(str(model), allow_patterns=_WANTED, **options))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise ModelError(
-            f"{str(model)!r} is neither a folder nor a model that could be fetched from the hub "
+            f"{shown(model)} is neither a folder nor a model that could be fetched from the hub "
             f"({type(error).__name__}). Check the path; for a name, its spelling and the connection."
         ) from error
 
 
 def find_folder(model: str | Path) -> Path | None:
     """The folder of a model given by path, or `None` for what can be a name on the hub."""
-    folder = Path(model).expanduser()
-    if folder.is_file():
-        raise ModelError(f"{model} is a file; a model is a folder, or a name on the hub.")
-    if folder.is_dir():
+    try:
+        folder = Path(model).expanduser()
+    except RuntimeError as error:  # ~somebody
+        raise ModelError(f"There is no model folder {shown(model)}: {error}") from error
+    if is_folder(folder):
         return folder
+    if exists(folder):
+        raise ModelError(f"{shown(model)} is a file; a model is a folder, or a name on the hub.")
     # A name on the hub has one slash at most, and begins with a letter or a digit.
     if not re.fullmatch(r"[A-Za-z0-9][^/\\]*(/[^/\\]+)?", str(model)):
-        raise ModelError(f"There is no model folder {model}.")
+        raise ModelError(f"There is no model folder {shown(model)}.")
     return None
+
+
+_AGAIN = "Copy or save the model again."
+
+
+@dataclass
+class CheckedFolder:
+    """A folder that may be loaded.
+
+    Attributes:
+        folder: The folder.
+        weights: For the folder of each module that has weights, what its files have.
+        encoders: The folders of its Transformers.
+        modules: The folders of its modules, in their order.
+    """
+
+    folder: Path
+    weights: dict[Path, dict[str, Stored]] = field(default_factory=dict)
+    encoders: list[Path] = field(default_factory=list)
+    modules: list[Path] = field(default_factory=list)
+
+    def stored(self, place: Path) -> dict[str, Stored]:
+        """Return what the files of a module have, those of modules inside it included."""
+        own = self.weights.get(place)
+        inside = [found for path, found in self.weights.items() if path.is_relative_to(place)]
+        return own if own is not None else {name: entry for found in inside for name, entry in found.items()}
 
 
 def is_sentence_model(folder: Path) -> bool:
     """Whether the folder is a sentence-transformers model, not a bare backbone."""
-    return (folder / "modules.json").is_file()
+    return exists(folder / "modules.json")
 
 
-def check_sentence_model(folder: Path) -> None:
-    """Raise a `ModelError` that names the file unless `folder` is a whole sentence model that brings no code."""
+def check_model(folder: Path) -> CheckedFolder:
+    """Check a folder that is a sentence model or a bare backbone, whichever it is."""
+    return check_sentence_model(folder) if is_sentence_model(folder) else check_backbone(folder)
+
+
+def check_sentence_model(folder: Path) -> CheckedFolder:
+    """Raise a `ModelError` that names file and key unless `folder` is a whole sentence model that brings no code."""
     source = folder / "modules.json"
-    if not source.is_file():
+    if not exists(source):
         raise ModelError(
-            f"{source} is missing: this is not the folder of a sentence-transformers model. If it is a backbone's, "
-            "s2sent.build makes a model from it."
+            f"{shown(source)} is missing: this is not the folder of a sentence-transformers model. If it is a "
+            "backbone's, s2sent.build makes a model from it."
         )
+    checked = CheckedFolder(folder)
+    _check_links(folder)
     modules = _read_json(source)
-    if not (isinstance(modules, list) and modules and all(map(_is_module_entry, modules))):
-        raise ModelError(f"{source} does not list modules, each with a type and a path.")
-    _check_json_files(folder)
-    if any(module["type"] in OWN_MODULES for module in modules):
-        _read_json(folder / "config_sentence_transformers.json")  # has the prompts, without which vectors are others
-    for module in modules:
-        _check_module(folder, module["path"], module["type"], source)
+    if not isinstance(modules, list) or not modules:
+        raise ModelError(f"{shown(source)} does not list modules, each with a type and a path. {_AGAIN}")
+    entries = [
+        Table.of(entry, Path(f"{source}[{place}]"), error=ModelError, hint=_AGAIN)
+        for place, entry in enumerate(modules)
+    ]
+    own = False
+    for entry in entries:
+        check_keys(entry, allowed.MODULES_ENTRY)
+        entry.get("name", str)
+        own |= entry.get("type", str) in allowed.OWN_MODULES
+    settings = folder / "config_sentence_transformers.json"
+    if own or exists(settings):  # has the prompts, without which vectors are others
+        check_keys(_read_table(settings), allowed.CONFIG_SENTENCE_TRANSFORMERS)
+    _check_files(folder)
+    for entry in entries:
+        _check_module(checked, folder, entry.get("path", str), entry.get("type", str), source)
+        checked.modules.append(folder / entry.get("path", str))
+    return checked
 
 
-def _check_module(folder: Path, path: str, kind: str, source: Path) -> None:
-    """Check the module that the file `source` says is at `path` in `folder`."""
-    from sentence_transformers.base.modules import Router
-
-    place = folder / path
-    found = _module_class(kind, source)
-    if not place.resolve().is_relative_to(folder.resolve()):
-        raise ModelError(f"{source} names {path!r}, which is outside the model's folder.")
-    if place != folder:
-        _check_json_files(place)
-    if issubclass(found, Router):
-        _check_routes(place)
-        return
-    if _is_encoder(kind):
-        _read_json(place / "config.json")
-        _check_tokenizer(place)
-    elif kind.endswith(".StaticEmbedding"):
-        _read_json(place / "tokenizer.json")
-    # Some have nothing to set; of those, and of Normalize, the folder may not have been copied.
-    elif kind in OWN_MODULES or (getattr(found, "config_keys", None) and not kind.endswith(".Normalize")):
-        _read_json(place / found.config_file_name)
-    whole = kind in OWN_MODULES or _is_encoder(kind) or kind.endswith((".Dense", ".StaticEmbedding"))
-    _check_weights(place, required=whole)
+def check_backbone(folder: Path) -> CheckedFolder:
+    """Raise a `ModelError` that names file and key unless `folder` is a whole Transformer that brings no code."""
+    checked = CheckedFolder(folder)
+    _present(folder / "config.json")
+    _check_links(folder)
+    _check_encoder(checked, folder)
+    checked.modules.append(folder)
+    return checked
 
 
-def _check_routes(place: Path) -> None:
-    """Check the modules of a Router. The host reads the second file when the first names none, so both count."""
-    files = [place / name for name in ("router_config.json", "config.json")]
-    for source in [path for path in files if path.is_file()] or files[:1]:
-        routes = _read_json(source)
-        types = routes.get("types", {}) if isinstance(routes, dict) else None
-        if not isinstance(types, dict):
-            raise ModelError(f"{source} is damaged: it has no types of modules by name. Save the model again.")
-        for name, kind in types.items():
-            if (place / name).resolve() == place.resolve():
-                raise ModelError(f"{source} names {name!r}, which is the Router's own folder.")
-            _check_module(place, name, str(kind), source)
-
-
-def check_backbone(folder: Path) -> None:
-    """Raise a `ModelError` that names the file unless `folder` is a whole Transformer that brings no code."""
-    _read_json(folder / "config.json")
-    _check_json_files(folder)
-    _check_tokenizer(folder)
-    _check_weights(folder, required=True)
-
-
-def check_safetensors(path: Path) -> None:
-    """Raise a `ModelError` unless the file is as long as its own header says."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header_size = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(min(header_size, size)))
-            end = max((int(e["data_offsets"][1]) for name, e in header.items() if name != "__metadata__"), default=0)
-        except (LookupError, ValueError, TypeError, AttributeError) as error:
-            raise ModelError(f"{path} is damaged: its header cannot be read. Copy or save the model again.") from error
-    if size != 8 + header_size + end:
+def _check_module(checked: CheckedFolder, above: Path, path: str, kind: str, source: Path) -> None:
+    """Check the module that the file `source` says is at `path` below `above`."""
+    module = allowed.module_of(kind)
+    if module is None:
         raise ModelError(
-            f"{path} is damaged: it has {size} bytes, and its header says {8 + header_size + end}. Copy or save the "
-            "model again."
+            f"{shown(source)} names the class {kind!r}, which is neither one of sentence-transformers' modules for "
+            "text nor s2sent's. Loading it could run code that somebody put there. If you trust it, load it with "
+            "SentenceTransformer(…, trust_remote_code=True)."
         )
-
-
-def _is_module_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
-
-
-def _check_json_files(folder: Path) -> None:
-    """Refuse configs that are cut short or that name code to import."""
-    for path in sorted(folder.glob("*.json")):
-        content = _read_json(path)
-        if not isinstance(content, dict):
-            continue
-        if "auto_map" in content:
-            raise ModelError(f"{path} has an auto_map, which makes loading run code from the folder. Refused.")
-        for key in _NAMES_CODE:
-            value = content.get(key)
-            if (
-                isinstance(value, str)
-                and "." in value
-                and not value.startswith(("torch.nn.", "sentence_transformers."))
-            ):
-                raise ModelError(f"{path} has {key} {value!r}, which makes loading import foreign code. Refused.")
-
-
-def _module_class(kind: str, source: Path) -> Any:
-    """The class of this name, if it is one of the host's modules or of ours."""
-    if kind not in OWN_MODULES and not kind.startswith("sentence_transformers."):
-        raise ModelError(
-            f"{source} names the class {kind!r}, which is neither sentence-transformers' nor s2sent's. Loading it "
-            "would run code that somebody put there. If you trust it, load it with SentenceTransformer(…, "
-            "trust_remote_code=True)."
+    if PureWindowsPath(path).anchor or ".." in PureWindowsPath(path).parts or not path.isprintable():
+        raise ModelError(f"{shown(source)} names {path!r}, which is not a path inside the model's folder.")
+    place = above / path
+    if place != checked.folder and is_folder(place):
+        _check_files(place)
+    name = kind.rpartition(".")[2]
+    if name == "Router":
+        _check_routes(checked, place)
+    elif name.endswith("Transformer"):
+        _check_encoder(
+            checked, place, allowed.PROMPT_TRANSFORMER if name == "PromptTransformer" else allowed.TRANSFORMER
         )
-    from sentence_transformers.util import import_from_string
-    from torch.nn import Module
-
-    try:
-        found = import_from_string(kind)
-    except ImportError as error:
-        raise ModelError(f"{source} names {kind}, which the installed sentence-transformers does not have.") from error
-    if not (isinstance(found, type) and issubclass(found, Module) and hasattr(found, "load")):
-        raise ModelError(f"{source} names {kind}, which is not a module of a model.")
-    return found
-
-
-def _is_encoder(kind: str) -> bool:
-    return kind.endswith("Transformer")
-
-
-def _check_tokenizer(place: Path) -> None:
-    _read_json(place / "tokenizer_config.json")
-    if not any((place / name).is_file() for name in _VOCABULARIES):
-        raise ModelError(f"{place / 'tokenizer.json'} is missing: the model is not whole.")
-
-
-def _check_weights(place: Path, *, required: bool) -> None:
-    """Check the weights of one module, found where transformers and the host look for them."""
-    single, index = place / "model.safetensors", place / "model.safetensors.index.json"
-    adapter = place / "adapter_model.safetensors"
-    if single.is_file() or not index.is_file():
-        files = [adapter] if adapter.is_file() and not single.is_file() else [single]
     else:
-        shards = _read_json(index)
-        names = shards.get("weight_map") if isinstance(shards, dict) else None
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ModelError(f"{index} is damaged: it has no weight_map from weights to files. Save the model again.")
-        files = [place / name for name in sorted(set(names.values()))]
-    for path in files:
-        if path.is_file():
-            check_safetensors(path)
-            continue
-        pickles = sorted(p for p in place.glob("*") if p.suffix in _PICKLES and p.name != "training_args.bin")
-        if pickles:
+        # Some have nothing to set; of Normalize, the folder may not have been copied.
+        stored = _check_weights(place) if module.weights else {}
+        if module.required or exists(place / module.file):
+            settings = _read_table(place / module.file)
+            if module.rules is not None:
+                check_keys(settings, module.rules)
+            if module.rules is not None and module.weights:
+                check_sizes(settings, max((size for entry in stored.values() for size in entry.shape), default=0))
+        if name == "WordEmbeddings":
+            check_keys(_read_table(place / "whitespacetokenizer_config.json"), allowed.WORD_TOKENIZER)
+        if module.weights:
+            checked.weights[place] = stored
+
+
+def _check_routes(checked: CheckedFolder, place: Path) -> None:
+    """Check the modules of a Router. The host reads the second file when the first is empty, so both count."""
+    files = [place / name for name in allowed.ROUTER_FILES]
+    for source in [path for path in files if exists(path)] or files[:1]:
+        routes = _read_table(source)
+        check_keys(routes, allowed.ROUTER)
+        for name, kind in routes.dict_of("types", str, {}).items():
+            if PurePosixPath(name) == PurePosixPath("."):
+                raise ModelError(f"{shown(source)} names {name!r}, which is the Router's own folder.")
+            _check_module(checked, place, name, kind, source)
+
+
+def _check_encoder(checked: CheckedFolder, place: Path, rules: allowed.Rules = allowed.TRANSFORMER) -> None:
+    """Check a Transformer: its settings, its config, its tokenizer, its weights."""
+    _check_files(place)
+    for name in allowed.TRANSFORMER_FILES:
+        if exists(place / name):
+            check_keys(_read_table(place / name), rules)
+    config = _read_table(place / "config.json")
+    checked.weights[place] = _check_weights(place)
+    check_backbone_config(config, len(checked.weights[place]))
+    check_tokens(_read_table(place / "tokenizer_config.json"), allowed.TOKENIZER_CONFIG)
+    if exists(place / "special_tokens_map.json"):
+        check_tokens(_read_table(place / "special_tokens_map.json"), allowed.SPECIAL_TOKENS_MAP)
+    for name in ("added_tokens.json", "tokenizer.json", "vocab.json"):  # tokens and numbers alone
+        if exists(place / name):
+            _read_table(place / name)
+    if not any(is_file(place / name) for name in _VOCABULARIES):
+        raise ModelError(f"{shown(place / 'tokenizer.json')} is missing: the model is not whole.")
+    checked.encoders.append(place)
+
+
+def _check_files(place: Path) -> None:
+    """Refuse files that change what a loader does."""
+    for name, why in allowed.REFUSED_FILES.items():
+        if exists(place / name):
+            raise ModelError(f"{shown(place / name)} is refused: it {why}.")
+    for path in _listed(place):
+        if allowed.DISTRIBUTED_WEIGHTS.fullmatch(path.name):
             raise ModelError(
-                f"{path} is missing, and {pickles[0]} is refused: reading a pickle can run code. Convert it with the "
-                "library that wrote it: save_pretrained(…) writes safetensors."
+                f"{shown(path)} is refused: it is part of a distributed checkpoint, which would be read in place of "
+                "model.safetensors. Save the model as one, or remove the file."
             )
-        if required:
-            raise ModelError(f"{path} is missing: the model is not whole.")
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse links that lead out of the folder, wherever in it they are."""
+    root = folder.resolve()
+    homes = [root]
+    if root.parent.name == "snapshots":  # the hub's cache: files are links to blobs of the same repository
+        homes.append(root.parent.parent / "blobs")
+    for below, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(below, name)
+            if path.is_symlink() and not any(_target(path).is_relative_to(home) for home in homes):
+                raise ModelError(
+                    f"{shown(path)} is refused: it is a link out of the model's folder, to {shown(_target(path))}. Put "
+                    "a copy of the file in its place."
+                )
+
+
+def _target(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"{shown(path)} is refused: it is a link that leads nowhere.") from error
+
+
+def _listed(place: Path) -> Iterator[Path]:
+    with outside.readable(place, error=ModelError):
+        yield from sorted(place.iterdir())
+
+
+def _check_weights(place: Path) -> dict[str, Stored]:
+    """Read the headers of one module's weights, found where transformers and the host look for them."""
+    single, index = place / "model.safetensors", place / "model.safetensors.index.json"
+    files = [single]
+    if not exists(single) and exists(index):
+        shards = _read_table(index)
+        shards.get("metadata", dict)
+        names = shards.dict_of("weight_map", str)
+        for name in names.values():
+            if not re.fullmatch(r"[\w.-]+\.safetensors", name, re.ASCII):
+                raise shards.fail("weight_map", f"names {name!r}, which is not a safetensors file of the same folder")
+        files = [place / name for name in sorted(set(names.values()))]
+    stored: dict[str, Stored] = {}
+    for path in files:
+        if not exists(path):
+            pickles = [p for p in _listed(place) if p.suffix in allowed.PICKLES and p.name != "training_args.bin"]
+            if pickles:
+                raise ModelError(
+                    f"{shown(path)} is missing, and {shown(pickles[0])} is refused: reading a pickle can run code. "
+                    "Convert it with the library that wrote it: save_pretrained(…) writes safetensors."
+                )
+        stored |= read_header(_present(path))
+    return stored
+
+
+def _present(path: Path) -> Path:
+    if not exists(path):
+        raise ModelError(f"{shown(path)} is missing: the model is not whole.")
+    return path
 
 
 def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: the model is not whole.") from None
-    except ValueError as error:
-        raise ModelError(f"{path} is damaged: {error}. Copy or save the model again.") from error
+    return outside.read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
+
+
+def _read_table(path: Path) -> Table:
+    return Table.of(_read_json(path), path, error=ModelError, hint=_AGAIN)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
 from s2sent.errors import ConfigError
+from s2sent.outside import shown
 
 Squeeze = Literal["dct", "gap", "none"]
 Scale = Literal["mean", "orthonormal", "sum"]
@@ -24,6 +25,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "gate": get_args(Gate),
     "prior": get_args(Prior),
 }
+_MOST_BLOCKS = 1024
+"""More than any Transformer has; the selector's own backbone sets the limit that counts."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,11 @@ class SelectionConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", _checked_blocks(self.blocks))
         for name in ("frequencies", "reduction"):
-            _check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
         for name, legal in _CHOICES.items():
             value = getattr(self, name)
             if value not in legal:
-                raise ConfigError(f"{name}={value!r} is not known. Legal: {', '.join(map(repr, legal))}.")
+                raise ConfigError(f"{name} must be one of {', '.join(map(repr, legal))}, got {shown(repr(value))}.")
         if self.fusion == "stack" and self.gate == "none":
             raise ConfigError(
                 "gate='none' leaves fusion='stack' nothing to weigh the blocks with. Use fusion='average' for their "
@@ -100,6 +103,9 @@ class SelectionConfig:
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Self:
         """Make a config from plain values, as a json file has them; an option that does not exist is an error."""
+        given: object = options
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"selection must be a table of options, got {shown(repr(options))}.")
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(options) - set(known)):
             raise ConfigError(
@@ -142,19 +148,22 @@ class SelectionConfig:
         return self.gated and self.squeeze == "none"
 
 
-def _check_positive(name: str, value: object) -> None:
+def check_positive(name: str, value: object) -> None:
+    """Raise a `ConfigError` unless an option is a whole number above 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name}={value!r} is not legal: it is a whole number of at least 1.")
+        raise ConfigError(f"{name} must be a whole number of at least 1, got {shown(repr(value))}.")
 
 
 def _checked_blocks(blocks: object) -> int | tuple[int, ...]:
     if not isinstance(blocks, list | tuple):
-        _check_positive("blocks", blocks)
+        check_positive("blocks", blocks)
+        if blocks > _MOST_BLOCKS:  # type: ignore[operator]
+            raise ConfigError(f"blocks must be at most {_MOST_BLOCKS:,}, got {shown(repr(blocks))}.")
         return blocks  # type: ignore[return-value]
     if not blocks or any(not isinstance(number, int) or isinstance(number, bool) for number in blocks):
         raise ConfigError(
-            f"blocks={blocks!r} is not legal: give how many of the last blocks to use (3), or the numbers of the "
-            "blocks ((1, -1) for the first and the last)."
+            f"blocks must be how many of the last blocks to use (3), or the numbers of the blocks ((1, -1) for the "
+            f"first and the last), got {shown(repr(blocks))}."
         )
     if len(set(blocks)) < len(blocks):
         raise ConfigError(f"blocks={blocks!r} names a block twice. Name each one once, oldest first.")

@@ -17,9 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from s2sent.errors import ConfigError
-from s2sent.selection.config import SelectionConfig
+from s2sent.selection.config import SelectionConfig, check_positive
 from s2sent.selection.frequencies import low_frequencies, part_sizes
 from s2sent.selection.tokens import TokenBasis, TokenLayout, full_precision
+
+_MOST_WEIGHTS = 1 << 30
+"""4 GB. A selector has some 0.5 % of its encoder's weights."""
 
 LAST_BLOCK_SHARE = 0.99
 """The weight that `prior="last"` gives the last block before training."""
@@ -87,14 +90,24 @@ class Selector(nn.Module):
         super().__init__()
         if config is not None and not isinstance(config, SelectionConfig):
             raise ConfigError(f"config is a {type(config).__name__}; it must be a SelectionConfig (see its from_dict).")
+        check_positive("dim", dim)
         self.dim = dim
         self.config = config = config or SelectionConfig()
+        # Before anything is computed or allocated whose size these decide.
+        spectral = config.gated and config.squeeze == "dct"
+        if spectral and config.frequencies > dim:
+            raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
         if config.gated:
             if config.reduction > dim:
                 raise ConfigError(
                     f"reduction={config.reduction} leaves no bottleneck for {dim} features: it is at most {dim}."
                 )
             width = dim // config.reduction
+            if dim * width * (config.branches + 1) > _MOST_WEIGHTS:
+                raise ConfigError(
+                    f"A selector over {config.branches} blocks of {dim} features with reduction={config.reduction} "
+                    f"would have more than {_MOST_WEIGHTS:,} weights. Use fewer blocks, or a larger reduction."
+                )
             self.reduce = nn.Linear(dim, width, bias=False)  # W₁
             self.expand = nn.Linear(width, config.branches * dim, bias=False)  # W₂⁽⁰⁾ … W₂⁽ᴺ⁻¹⁾, one below the other
         if config.has_block_logits:
@@ -102,10 +115,7 @@ class Selector(nn.Module):
         if config.gate == "per_feature":
             self.feature_logits = nn.Parameter(torch.zeros(config.branches, dim))
 
-        spectral = config.gated and config.squeeze == "dct"
         self.frequencies = low_frequencies(config.frequencies if spectral else 1, config.branches)
-        if len(self.frequencies) > dim:
-            raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
         self.part_sizes = part_sizes(dim, len(self.frequencies))
         self.token_frequencies = sorted({b for _, b in self.frequencies})  # 0 is always there, and first
         self._make_bases(torch.device("cpu"))
@@ -143,7 +153,8 @@ class Selector(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.half()`, `.to(bfloat16)` take all float buffers along; the bases stay exact.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._make_bases(self.token_angles.device)
+        with torch.inference_mode(False):  # or a model that is moved while it encodes could not be trained afterwards
+            self._make_bases(self.token_angles.device)
         return self
 
     def reset_parameters(self) -> None:

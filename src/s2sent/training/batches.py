@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Self
+from typing import Self
 
 from s2sent.data.corpus import Corpus, Example
 from s2sent.model.framing import in_chunks
+from s2sent.outside import Table
 
 Ids = list[list[int]]
 Tokenize = Callable[[Sequence[str]], Ids]
@@ -40,9 +41,17 @@ class Position:
     carried: tuple[Example, ...] = ()
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Make it from plain values, as `dataclasses.asdict` gives them."""
-        return cls(**{**values, "carried": tuple(tuple(example) for example in values["carried"])})
+    def from_table(cls, values: Table) -> Self:
+        """Make it from plain values, as `dataclasses.asdict` gives them, checked."""
+        numbers = {name: values.get(name, int) for name in ("epoch", "read", "window", "batch")}
+        for name, number in numbers.items():
+            if number < 0:
+                raise values.fail(name, f"must be at least 0, got {number}")
+        carried = values.list_of("carried", list)
+        for place, example in enumerate(carried):
+            if not example or not all(isinstance(text, str) for text in example):
+                raise values.fail(f"carried[{place}]", "must be a list of texts")
+        return cls(carried=tuple(map(tuple, carried)), **numbers)
 
 
 @dataclass(frozen=True)

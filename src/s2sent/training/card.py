@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import s2sent
+from s2sent.outside import exists
 from s2sent.training.recipes import Recipe, to_toml
 
 _CARD = """---
@@ -51,7 +52,7 @@ _WHAT = {
 
 def model_card(title: str, recipe: Recipe, data: str, scores: Mapping[str, str], step: str, *, has_curve: bool) -> str:
     """Write the card's text; `step` is the one whose weights these are, of how many."""
-    is_local = Path(recipe.backbone).exists()
+    is_local = exists(Path(recipe.backbone))
     recipe = recipe.unplaced()  # a place on this machine means nothing to whoever reads the card elsewhere
     table = ["| | score |", "|---|---:|", *(f"| {name} | {value} |" for name, value in scores.items())]
     return _CARD.format(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +20,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from s2sent.disk import sync, unwritable
-from s2sent.errors import DataError
-from s2sent.model.folder import check_safetensors
+from s2sent.errors import DataError, S2SentError
+from s2sent.model.weights import read_header
+from s2sent.outside import Table
 from s2sent.training.batches import Position
 
 _STATE, _WEIGHTS, _OPTIMIZER = "state.json", "weights.safetensors", "optimizer.safetensors"
@@ -56,9 +57,19 @@ class Progress:
     no_text: int = 0
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Make it from plain values, as `dataclasses.asdict` gives them."""
-        return cls(**{**values, "position": Position.from_dict(values["position"])})
+    def from_table(cls, values: Table) -> Self:
+        """Make it from plain values, as `dataclasses.asdict` gives them, checked."""
+        values.only([option.name for option in fields(cls)])
+        counts = {name: values.get(name, int, 0) for name in ("step", "best_step", "duplicates", "leftover", "no_text")}
+        for name, count in counts.items():
+            if count < 0:
+                raise values.fail(name, f"must be at least 0, got {count}")
+
+        def score(name: str) -> float | None:
+            return None if values.values.get(name) is None else values.get(name, float)
+
+        position, done = Position.from_table(values.table("position")), values.get("done", bool, False)
+        return cls(position=position, done=done, best_score=score("best_score"), before=score("before"), **counts)
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,14 @@ class Checkpoint:
     folder: Path
     progress: Progress
     run: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read what a checkpoint says of itself; its weights are looked at elsewhere."""
+        state = Table.read_json(folder / _STATE)
+        run = state.table("run")
+        run.get("recipe", dict)
+        return cls(folder, Progress.from_table(state.table("progress")), run.values)
 
     def restore(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put weights and moments back in place."""
@@ -97,14 +116,13 @@ class Checkpoints:
         self.passed_over.clear()
         for folder in sorted(self.folder.glob("step-*"), reverse=True):
             try:
-                state = json.loads((folder / _STATE).read_bytes())
-                found = Checkpoint(folder, Progress.from_dict(state["progress"]), state["run"])
+                found = Checkpoint.read(folder)
                 for path in (folder / _WEIGHTS, folder / _OPTIMIZER):
-                    check_safetensors(path)
+                    read_header(path)
                 if found.progress.best_score is not None:
-                    check_safetensors(self._best(found.progress.best_step) / _WEIGHTS)
+                    read_header(self._best(found.progress.best_step) / _WEIGHTS)
                 return found
-            except (OSError, ValueError, KeyError, TypeError) as error:  # ModelError is a ValueError, too
+            except (OSError, S2SentError) as error:
                 self.passed_over.append(f"Passed over the checkpoint {folder}, which cannot be used: {error}")
         return None
 
@@ -145,13 +163,10 @@ class Checkpoints:
         # Older checkpoints may still name an older best: those of the checkpoints that stay are kept.
         kept = {keep}
         for folder in self.folder.glob("step-*"):
-            try:
-                kept.add(json.loads((folder / _STATE).read_bytes())["progress"]["best_step"])
-            except (OSError, ValueError, KeyError):
-                continue
-        for folder in self.folder.glob("best-*"):
-            if int(folder.name.removeprefix("best-")) not in kept:
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(S2SentError):
+                kept.add(Checkpoint.read(folder).progress.best_step)
+        for folder in set(self.folder.glob("best-*")) - set(map(self._best, kept)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def clear(self) -> None:
         """Remove them all: at once as anybody sees it, for half of them would be a run that cannot go on."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from s2sent.errors import S2SentError
 from s2sent.figures import new_figure, save_figure
+from s2sent.outside import Table, parse_json, read_bytes
 
 
 class Listener:
@@ -32,11 +35,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """Read a run's log, a dictionary a line; one that was cut short when the machine died is left out."""
     rows = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                continue
+        for line in read_bytes(path).split(b"\n"):
+            with suppress(S2SentError):
+                row = Table.of(parse_json(line, path), path)
+                row.get("step", int)
+                rows.append(row.values)
     return rows
 
 

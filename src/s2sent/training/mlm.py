@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
-from transformers.utils import logging
 
 from s2sent.errors import ConfigError
+from s2sent.model.load import SAFE, quiet
 
 SHARE = 0.15
 """How many of the tokens are to be guessed: of these 80 % are masked, 10 % are random, 10 % stay (BERT's own)."""
@@ -33,19 +33,15 @@ class MaskedLanguageLoss(nn.Module):
         tokenizer: Any = encoder.tokenizer
         if tokenizer.mask_token_id is None:
             raise ConfigError("mlm_weight needs a tokenizer with a mask token, and this backbone's has none.")
-        level = logging.get_verbosity()
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        # Reports of heads that are new or not used are nothing to tell a user.
         try:
-            self.language_model: Any = AutoModelForMaskedLM.from_pretrained(
-                folder, local_files_only=True, dtype=torch.float32
-            )
+            with quiet():
+                self.language_model: Any = AutoModelForMaskedLM.from_pretrained(
+                    folder, local_files_only=True, dtype=torch.float32, **SAFE
+                )
         except ValueError as error:
             raise ConfigError(
                 f"mlm_weight: {type(encoder.auto_model).__name__} has no masked-language form."
             ) from error
-        finally:
-            logging.set_verbosity(level)
         # Around the very encoder that is trained, and with its word vectors as output weights, as pretrained.
         setattr(self.language_model, self.language_model.base_model_prefix, encoder.auto_model)
         self.language_model.tie_weights()

@@ -52,7 +52,7 @@ class ContrastiveLoss(CachedLossMixin, nn.Module):
         if head not in ("none", "mlp"):
             raise ConfigError(f"head={head!r} is not known. Legal: 'none', 'mlp'.")
         if temperature <= 0:
-            raise ConfigError(f"temperature={temperature} is not legal: it is above 0.")
+            raise ConfigError(f"temperature must be above 0, got {temperature}.")
         self.model = model
         self.temperature = temperature
         self.mini_batch_size: int | None = mini_batch_size  # type: ignore[assignment]

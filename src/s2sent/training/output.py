@@ -16,8 +16,9 @@ from transformers.utils import logging
 
 from s2sent.disk import locked, sync, unwritable
 from s2sent.errors import ConfigError, S2SentError
+from s2sent.outside import exists, is_folder, read_toml
 from s2sent.training.checkpoint import Checkpoint, whole_folder
-from s2sent.training.recipes import Recipe, read_toml
+from s2sent.training.recipes import Recipe
 
 _LOCK, _LOG, _FILES = "training/.lock", "training/log.jsonl", "training/files.txt"
 _FIRST = (_LOCK, "training/log.new")
@@ -44,12 +45,12 @@ class FinishedError(ConfigError):
 
 def check_output(output: Path, recipe: Recipe, found: Checkpoint | None, *, restart: bool = False) -> None:
     """Raise unless a run of this recipe may begin or, with a checkpoint, go on in `output`."""
-    if output.exists() and not output.is_dir():
+    if exists(output) and not is_folder(output):
         raise ConfigError(f"{output} is a file; the output is a folder.")
     if restart:
         for name in (recipe.backbone, *recipe.corpus, recipe.dev):
             path = Path(name).expanduser()
-            if path.exists() and path.resolve().is_relative_to(output.resolve()):
+            if exists(path) and path.resolve().is_relative_to(output.resolve()):
                 raise ConfigError(f"{name} is in {output}, which --restart clears. Choose another output.")
     elif found is not None:
         if differing := _differing(found.run["recipe"], recipe):
@@ -92,7 +93,7 @@ def _differing(before: Mapping[str, Any], recipe: Recipe) -> str:
 def _files(output: Path) -> Iterator[tuple[Path, bool]]:
     """All files in `output`, and whether a run wrote them."""
     own, listed = _OWN if (output / _LOG).exists() else _FIRST, output / _FILES
-    model = listed.read_text(encoding="utf-8").splitlines() if own is _OWN and listed.exists() else []
+    model = listed.read_text(encoding="utf-8", errors="replace").splitlines() if own is _OWN and listed.exists() else []
     for folder, _, names in os.walk(output):  # which is not disturbed by what a running process removes
         for path in (Path(folder, name) for name in names):
             name = path.relative_to(output).as_posix()

@@ -7,14 +7,14 @@ model as it was run, and can be run again from there.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError
 from s2sent.model.pooling import PoolingMode
+from s2sent.outside import exists, read_toml, shown
 from s2sent.selection import SelectionConfig
 
 Head = Literal["none", "mlp"]
@@ -31,6 +31,10 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a text"),
 }
+_LARGEST = 2**53
+"""Of any number in a recipe; beyond it a float no longer counts in ones, and a seed no longer fits."""
+_MOST_VIEWS = 64
+"""Each view is a pass of the encoder over the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +102,16 @@ class Recipe:
     gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "backbone", str(self.backbone))  # paths are welcome, too
         for name in ("corpus", "columns"):
             value = getattr(self, name)
-            object.__setattr__(self, name, tuple(map(str, [value] if isinstance(value, str | Path) else value)))
+            texts = [value] if isinstance(value, str | Path) else value
+            fits = isinstance(texts, list | tuple) and all(isinstance(text, str | Path) for text in texts)
+            self._check(name, fits, "a list of texts")
+            object.__setattr__(self, name, tuple(map(str, texts)))
+        self._check("backbone", isinstance(self.backbone, str | Path), "a text")
+        object.__setattr__(self, "backbone", str(self.backbone))  # paths are welcome, too
         selection: Any = self.selection
+        self._check("selection", isinstance(selection, SelectionConfig | Mapping), "a table of options")
         if not isinstance(selection, SelectionConfig):
             object.__setattr__(self, "selection", _over_default(selection))
         self._check_types()
@@ -111,7 +120,7 @@ class Recipe:
         for name in ("steps", "mini_batch_size"):
             value = getattr(self, name)
             self._check(name, value is None or value >= 1, "at least 1, or not given")
-        self._check("batch_size", self.batch_size >= 2, "at least 2: one example has no negatives")
+        self._check("batch_size", self.batch_size >= 2, "at least 2 (one example has no negatives)")
         self._check("max_length", self.max_length >= 3, "at least 3")
         for name in ("temperature", "learning_rate", "clip"):
             self._check(name, getattr(self, name) > 0, "above 0")
@@ -140,10 +149,12 @@ class Recipe:
             types, what = _TYPES[kind]
             fits = isinstance(value, types) and (isinstance(value, bool) == (kind == "bool"))
             self._check(option.name, fits, what)
+            if kind in ("int", "float"):
+                self._check(option.name, -_LARGEST <= value <= _LARGEST, f"a finite number of at most {_LARGEST}")
 
     def _check(self, name: str, legal: bool, what: str) -> None:
         if not legal:
-            raise ConfigError(f"{name}={getattr(self, name)!r} is not legal: it is {what}.")
+            raise ConfigError(f"{name} must be {what}, got {shown(repr(getattr(self, name)))}.")
 
     def anchored(self) -> Self:
         """Return the recipe with the paths of what is there made absolute: it can be run again from any folder."""
@@ -155,7 +166,7 @@ class Recipe:
 
     def _with_places(self, told: Callable[[Path], str]) -> Self:
         def tell(name: str) -> str:
-            return told(Path(name)) if Path(name).exists() else name
+            return told(Path(name)) if exists(Path(name)) else name
 
         dev = self.dev if self.dev in DEV_CHOICES else tell(self.dev)
         return replace(self, backbone=tell(self.backbone), corpus=tuple(map(tell, self.corpus)), dev=dev)
@@ -186,7 +197,15 @@ class Recipe:
     @staticmethod
     def load(path: Path) -> Recipe:
         """Read a recipe that `save` wrote, or a person."""
-        return Recipe.from_dict(read_toml(path))
+        return Recipe.in_file(path, read_toml(path))
+
+    @staticmethod
+    def in_file(path: Path, values: Mapping[str, Any]) -> Recipe:
+        """Make the recipe that a file's values describe; an error names the file."""
+        try:
+            return Recipe.from_dict(values)
+        except ConfigError as error:
+            raise ConfigError(f"{shown(path)}: {error}") from error
 
     @classmethod
     def preset(cls, name: str, family: Family = "bert", **options: Any) -> Self:
@@ -270,7 +289,7 @@ class Whitened(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("groups", self.groups is None or self.groups >= 1, "at least 1, or not given")
-        self._check("views", self.views >= 2, "at least 2: the anchor and a positive")
+        self._check("views", 2 <= self.views <= _MOST_VIEWS, f"from 2 (the anchor and a positive) to {_MOST_VIEWS}")
 
 
 RECIPES: dict[str, type[Recipe]] = {kind.objective: kind for kind in (SimCSE, Supervised, PromptCSE, Whitened)}
@@ -305,19 +324,9 @@ def _over_default(changes: Mapping[str, Any]) -> SelectionConfig:
 
 def recipe_class(objective: Any) -> type[Recipe]:
     """Return the recipe class of an objective."""
-    if objective not in RECIPES:
-        raise ConfigError(f"objective={objective!r} is not known. Legal: {', '.join(map(repr, RECIPES))}.")
+    if not isinstance(objective, str) or objective not in RECIPES:
+        raise ConfigError(f"objective must be one of {', '.join(map(repr, RECIPES))}, got {shown(repr(objective))}.")
     return RECIPES[objective]
-
-
-def read_toml(path: Path, what: str = "a recipe") -> dict[str, Any]:
-    """Read a recipe, or another TOML file that an error calls `what`, into plain values."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}).") from error
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{path} is not {what}: {error}.") from error
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

@@ -93,7 +93,7 @@ def train(
     """
     output, recipe = Path(output), recipe.anchored()
     if checkpoint_every is not None and checkpoint_every < 1:
-        raise ConfigError(f"checkpoint_every={checkpoint_every} is not legal: it is at least 1 step, or not given.")
+        raise ConfigError(f"checkpoint_every must be at least 1 step, got {checkpoint_every}.")
     corpus = Corpus(recipe.corpus, recipe.columns)
     corpus.check()  # first of all: a wrong path should not be found out after a model was loaded
     ranks = Ranks.join(device)

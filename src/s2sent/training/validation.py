@@ -21,6 +21,7 @@ from s2sent.data.sts import read_sts
 from s2sent.data.text import format_of, read_rows
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.tokens import token_ids
+from s2sent.outside import exists, shown
 from s2sent.training.recipes import DEV_CHOICES
 from s2sent.training.setup import encoder_of
 
@@ -115,8 +116,8 @@ def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
             )
         return Geometry(sorted(texts, key=len))
     path = Path(dev)
-    if not path.exists():
-        raise ConfigError(f"dev={dev!r} is not legal: {', '.join(DEV_CHOICES)}, or a file that is there.")
+    if not exists(path):
+        raise ConfigError(f"dev must be {', '.join(DEV_CHOICES)} or a file that is there, got {shown(dev)}.")
     return read_pairs(path)
 
 
