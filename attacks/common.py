@@ -111,7 +111,7 @@ class Attack:
 
 @dataclass
 class Watch:
-    """Notes every file that Python opens."""
+    """Notes every file that Python opens, by its real path. What Rust and C++ open it does not see."""
 
     opened: list[str] = field(default_factory=list)
     on: bool = False
@@ -119,7 +119,8 @@ class Watch:
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
         """Take note."""
         if self.on and event == "open" and isinstance(args[0], str | bytes | os.PathLike):
-            self.opened.append(os.fsdecode(args[0]))
+            with contextlib.suppress(ValueError):  # NUL
+                self.opened.append(os.path.realpath(os.fsdecode(args[0])))
 
 
 WATCH = Watch()
@@ -259,7 +260,7 @@ def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
 def target(attack: Attack, spoil: Spoil) -> Iterator[Target]:
     """Give a fresh folder, spoiled."""
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
-        root = Path(name)
+        root = Path(name).resolve()
         shutil.copytree(fresh(attack.modules), root / "model")
         shutil.copytree(fresh("own"), root / "outside")
         made = Target(root / "model", root / "outside", root / "code-was-run")

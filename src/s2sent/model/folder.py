@@ -142,7 +142,11 @@ def check_sentence_model(folder: Path) -> CheckedFolder:
 def check_backbone(folder: Path) -> CheckedFolder:
     """Raise a `ModelError` that names file and key unless `folder` is a whole Transformer that brings no code."""
     checked = CheckedFolder(folder)
-    _present(folder / "config.json")
+    if not exists(folder / "config.json"):
+        raise ModelError(
+            f"{shown(folder / 'config.json')} is missing, and so is modules.json: the folder holds no model, or one "
+            "that is not whole."
+        )
     check_links(folder)
     _check_encoder(checked, folder)
     checked.modules.append(folder)
