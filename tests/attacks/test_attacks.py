@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("onnx")
+pytestmark = pytest.mark.timeout(600)  # 45 s of one core; more where others use it, too
 ROOT = Path(__file__).parents[2]
 
 
