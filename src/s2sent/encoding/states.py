@@ -36,7 +36,7 @@ from s2sent.encoding.torch_encoder import TorchEncoder
 from s2sent.errors import DataError, ModelError
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import PoolingMode, SelectivePooling, layout_of, pooling_of
-from s2sent.selection import SelectionConfig, Selector, TokenBasis
+from s2sent.selection import SelectionConfig, Selector, TokenBasis, low_frequencies
 
 VERSION = 1
 """Raised when the same model and texts give other files."""
@@ -62,7 +62,7 @@ class Sums:
     tokens: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, selections: Iterable[SelectionConfig], backbone: Backbone, dim: int) -> Sums:
+    def of(cls, selections: Iterable[SelectionConfig], backbone: Backbone) -> Sums:
         """Return what these selections need, and the usual ones."""
         cosines = {(state, b) for state in range(backbone.depth + 1) for b in range(USUAL_FREQUENCIES)}
         tokens: set[int] = set()
@@ -71,7 +71,8 @@ class Sums:
             if selection.per_token:
                 tokens.update(states)
             elif selection.gated:
-                cosines.update((state, b) for state in states for b in Selector(dim, selection).token_frequencies)
+                count = selection.frequencies if selection.squeeze == "dct" else 1
+                cosines.update((state, b) for state in states for _, b in low_frequencies(count, selection.branches))
         return cls(tuple(sorted(cosines)), tuple(sorted(tokens)))
 
 
@@ -222,6 +223,14 @@ def _write(path: Path, values: NDArray[Any]) -> None:
         np.save(file, values)
 
 
+def is_whole(folder: Path) -> bool:
+    """Whether everything that was to be kept in a folder is there."""
+    if not (folder / "about.json").exists():
+        return False
+    states = FrozenStates.open(folder)
+    return all(states.path(number, "pooled").exists() for number in range(states.parts))
+
+
 def states_key(fingerprint: str, texts: Iterable[str], sums: Sums, *, pooling: str, precision: str) -> str:
     """Return the name under which the states of a model and texts are kept: all that decides them, as a digest."""
     about = [VERSION, fingerprint, asdict(sums), pooling, precision]
@@ -242,6 +251,7 @@ class FrozenStates:
         dim: Features of a state.
         width: Features of the model's own vectors.
         part_size: Texts to a part.
+        parameters: Of the model.
         sums: What is kept.
     """
 
@@ -251,6 +261,7 @@ class FrozenStates:
     dim: int
     width: int
     part_size: int
+    parameters: int
     sums: Sums
 
     @classmethod
@@ -266,6 +277,7 @@ class FrozenStates:
                 "dim": dim,
                 "width": encoder.encoder.dimension,
                 "part_size": max(1, min(LARGEST_PART, PART_BYTES // size)),
+                "parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
             }
             with whole_file(about) as file:
                 file.write(json.dumps({**values, "sums": asdict(sums)}).encode())
@@ -344,13 +356,15 @@ class FrozenStates:
     def squeezed(self, selector: Selector, states: Sequence[int]) -> Tensor:
         """Squeeze every text as the selector does, over these states: f (texts, d). It has nothing to learn."""
         place = {pair: index for index, pair in enumerate(self.sums.cosines)}
-        chosen = torch.tensor([[place[state, b] for b in selector.token_frequencies] for state in states])
+        chosen = np.array([[place[state, b] for b in selector.token_frequencies] for state in states])
         found = []
         for number in range(self.parts):
-            cosines, lengths = (torch.from_numpy(self.part(number, name)) for name in ("cosines", "lengths"))
+            cosines = np.load(self.path(number, "cosines"), mmap_mode="r", allow_pickle=False)
+            lengths = torch.from_numpy(self.part(number, "lengths"))
             for start in range(0, len(cosines), 1024):
                 rows = slice(start, start + 1024)
-                projections = cosines[rows][:, chosen].float() / selector.block_scales[:, None, None]  # (b, n, k, d)
+                projections = torch.from_numpy(cosines[rows][:, chosen]).float()  # (b, n, k, d)
+                projections = projections / selector.block_scales[:, None, None]
                 if selector.config.fusion != "stack":
                     projections = projections.mean(dim=1, keepdim=True)
                 found.append(selector.squeeze(projections, lengths[rows]))

@@ -13,7 +13,7 @@ from typing import Any
 from s2sent.errors import ConfigError
 from s2sent.outside import Table, read_toml, shown
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import RECIPES, Recipe, recipe_class
+from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe, recipe_class
 
 OWN = Path(__file__).with_name("catalogue.toml")
 KINDS = ("train", "gradients")
@@ -112,7 +112,7 @@ class Catalogue:
         if name not in self.profiles:
             raise ConfigError(f"There is no profile {name!r}. There are: {', '.join(self.profiles)}.")
         given = self._table("profiles", name, {"name": name, **self.profiles[name]}, Profile)
-        recipe = given.table("recipe").only([field.name for field in fields(Recipe)])
+        recipe = given.table("recipe").only([field.name for kind in (Recipe, Frozen) for field in fields(kind)])
         return Profile(
             name=name,
             what=given.get("what", str),
@@ -211,18 +211,20 @@ def _check(found: Experiment, where: str) -> None:
         ("kind", found.kind, KINDS),
         ("figure", found.figure, FIGURES),
         ("tasks", found.tasks, ("sts", "transfer")),
-        *(("objective", objective, tuple(RECIPES)) for objective in found.objectives),
+        *(("objective", objective, tuple(OBJECTIVES)) for objective in found.objectives),
     ):
         if value not in legal:
             raise ConfigError(f"{where}: {name} = {value!r} is not known. Legal: {', '.join(map(repr, legal))}.")
     if not found.objectives:
-        raise ConfigError(f"{where}: objectives is empty. Legal: {', '.join(RECIPES)}.")
+        raise ConfigError(f"{where}: objectives is empty. Legal: {', '.join(OBJECTIVES)}.")
     names = [row.name for row in found.rows]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{where}: two rows are called {twice[0]!r}.")
     if found.base not in names:
         raise ConfigError(f"{where}: base = {found.base!r} is none of its rows: {', '.join(names)}.")
-    of_recipes = [{field.name for field in fields(recipe_class(objective))} for objective in found.objectives]
+    of_recipes = [
+        {field.name for field in fields(recipe_class(objective, OBJECTIVES))} for objective in found.objectives
+    ]
     changeable = {*SELECTION_FIELDS, *set.intersection(*of_recipes)} - NOT_A_ROWS
     for row in found.rows:
         if unknown := sorted(set(row.changes) - changeable):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers import SentenceTransformer
 
+    from s2sent.evaluation.encoder import Vectors
+
 LOOKED_AT = 256
 """Sentences of STS-B over which the spread of the weights is taken."""
 TIMED = 32
@@ -62,7 +64,8 @@ def perform(run: Run, places: Places, listener: Listener | None = None) -> dict[
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     start, cpu = time.perf_counter(), time.process_time()
-    found = {"train": _train, "gradients": _gradients, "cost": _cost}[run.kind](run, places, listener or Listener())
+    kinds = {"train": _train, "frozen": _frozen, "gradients": _gradients, "cost": _cost}
+    found = kinds[run.kind](run, places, listener or Listener())
     gc.collect()  # models have cycles, and the next one should not have to share the memory with this one
     seconds = found.setdefault("seconds", {})
     seconds["total"], seconds["cpu"] = round(time.perf_counter() - start, 1), round(time.process_time() - cpu, 1)
@@ -216,12 +219,7 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
 
     from s2sent.evaluation.cost import count_parameters
     from s2sent.evaluation.encoder import Vectors, as_encoder
-    from s2sent.evaluation.geometry import geometry
-    from s2sent.evaluation.result import Report
-    from s2sent.evaluation.sts import score_sts
-    from s2sent.evaluation.suite import probe_config
-    from s2sent.evaluation.transfer import score_transfer
-    from s2sent.experiments.measures import block_weights, histogram, selector_of, spread
+    from s2sent.experiments.measures import block_weights, selector_of, spread
 
     model.eval()
     vectors = Vectors(as_encoder(model))
@@ -231,19 +229,35 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
     with torch.autocast(model.device.type, torch.bfloat16, enabled=run.recipe.precision == "bf16"):
         vectors.add(sentence for task in tasks for sentence in task.sentences())
         weights = spread(block_weights(model, looked_at))
+    added, total = count_parameters(selector_of(model)), count_parameters(model)
+    scores = _scores(run, vectors, tasks)
+    return {
+        **{name: scores.pop(name) for name in ("scores", "samples")},
+        "parameters": {"added": added, "backbone": total - added},
+        "weights": weights,
+        **scores,
+    }
+
+
+def _scores(run: Run, vectors: Vectors, tasks: list[Any]) -> dict[str, Any]:
+    """What a record says of vectors: scores and numbers of samples; of STS-B also its geometry and densities."""
+    from s2sent.evaluation.geometry import geometry
+    from s2sent.evaluation.result import Report
+    from s2sent.evaluation.sts import score_sts
+    from s2sent.evaluation.suite import probe_config
+    from s2sent.evaluation.transfer import score_transfer
+    from s2sent.experiments.measures import histogram
+
+    vectors.add(sentence for task in tasks for sentence in task.sentences())
     probes = probe_config(run.evaluation.probes)
     results = [
         score_sts(task, vectors) if isinstance(task, STSTask) else score_transfer(task, vectors, probes)
         for task in tasks
     ]
     report = Report(run.name, tuple(results), text=run.evaluation.text)
-    scores = {column: round(report.score(column), DIGITS) for column in report.headlines()}
-    added, total = count_parameters(selector_of(model)), count_parameters(model)
     found: dict[str, Any] = {
-        "scores": scores,
+        "scores": {column: round(report.score(column), DIGITS) for column in report.headlines()},
         "samples": {result.task: result.samples for result in results},
-        "parameters": {"added": added, "backbone": total - added},
-        "weights": weights,
     }
     for task, result in zip(tasks, results, strict=True):
         if task.name == "STS-B":
@@ -255,6 +269,15 @@ def _scored(run: Run, model: SentenceTransformer, tasks: list[Any]) -> dict[str,
             }
             found["density"] = histogram(result)
     return found
+
+
+def _frozen(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
+    from s2sent.experiments.frozen import train_frozen
+
+    tasks = run.evaluation.read()
+    sentences = {sentence for task in tasks for sentence in task.sentences()}
+    vectors, found = train_frozen(run, places.work, sentences, listener)
+    return {**_scores(run, vectors, tasks), **found}
 
 
 def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:

@@ -13,10 +13,14 @@ from s2sent.errors import ConfigError
 from s2sent.experiments.catalogue import SELECTION_FIELDS, Catalogue, Experiment, Profile, Row
 from s2sent.experiments.inputs import BackboneInput, Evaluation, available, corpus_fingerprint
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import Recipe, recipe_class
+from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe, recipe_class
 
 SIZES = ("steps", "batch_size", "precision")
 """What a person may change of a profile's recipe."""
+TRAINED = ("train", "frozen")
+"""Kinds of runs that train and score."""
+ALL = "all"
+"""As `blocks` of a row: every state of the encoder, the embeddings included."""
 VERSION = 1
 """Raised when the code computes other results from the same description."""
 
@@ -50,7 +54,8 @@ class Run:
     """One run: everything that decides its result, and where its inputs are.
 
     Attributes:
-        kind: `train`: train and score. `gradients`: the gradient per block on one batch. `cost`: parameters and time.
+        kind: `train`: train and score. `frozen`: the same with the encoder frozen. `gradients`: the gradient per block
+            on one batch. `cost`: parameters and time.
         backbone: The encoder.
         recipe: How it is trained: selection, pooling and seed included.
         evaluation: What it is scored on.
@@ -77,7 +82,7 @@ class Run:
         if self.kind == "cost":  # depends on no training: a selector costs the same behind a prompt
             return described | {"pooling": self.recipe.pooling}
         recipe = _described(self.recipe)
-        if self.kind == "train":
+        if self.kind in TRAINED:
             described["evaluation"] = self.digests.evaluation
         else:
             recipe = {name: value for name, value in recipe.items() if name not in _OF_TRAINING}
@@ -92,7 +97,7 @@ class Run:
     @property
     def name(self) -> str:
         """What it is, for a person."""
-        parts = [self.kind] if self.kind != "train" else []
+        parts = [self.kind] if self.kind not in TRAINED else []
         parts += [self.backbone.name, *([self.recipe.objective] if self.kind != "cost" else [])]
         parts += [describe(self.recipe.selection), *([self.recipe.pooling] if self.recipe.pooling != "mean" else [])]
         if self.kind == "cost":
@@ -126,6 +131,8 @@ def describe(selection: SelectionConfig) -> str:
         return what
     if selection.gate == "static":
         what = f"static weights of {blocks}"
+    if selection.gate == "per_feature":
+        what = f"weights per feature of {blocks}"
     parts = [what + (" + 1D SS" if selection.fusion != "stack" else "")]
     if selection.gated:
         parts.append("no FS" if selection.squeeze == "none" else f"m {selection.frequencies}")
@@ -133,6 +140,7 @@ def describe(selection: SelectionConfig) -> str:
         parts += [selection.scale] if selection.scale != "mean" else []
         parts += [selection.activation] if selection.activation != "relu" else []
         parts += ["linear gate"] if selection.gate == "linear" else []
+        parts += ["bias"] if selection.bias else []
     parts += ["prior last"] if selection.prior == "last" else []
     return ", ".join(parts)
 
@@ -247,7 +255,8 @@ def _runs(
         digests = settings.digests[experiment.tasks]
     else:
         digests = Digests("", {})
-    kinds = [experiment.kind, *(["cost"] if experiment.cost and seed == 0 else [])]
+    kind = "frozen" if objective == Frozen.objective else experiment.kind
+    kinds = [kind, *(["cost"] if experiment.cost and seed == 0 else [])]
     changes = {name: value for name, value in row.changes.items() if name not in SELECTION_FIELDS}
     return [Run(kind, backbone, recipe, evaluation, digests, changes) for kind in kinds]
 
@@ -258,6 +267,8 @@ def _recipe(
     """The paper's recipe with what the profile, a person and the row change of it, in this order."""
     profile = settings.profile
     chosen = {**catalogue.selection, **{k: v for k, v in row.changes.items() if k in SELECTION_FIELDS}}
+    if chosen["blocks"] == ALL:
+        chosen["blocks"] = tuple(range(backbone.depth + 1))
     chosen["blocks"] = scale_blocks(chosen["blocks"], profile.depth, backbone.depth)
     if isinstance(chosen["blocks"], int) and chosen["blocks"] > backbone.depth:
         raise ConfigError(f"blocks = {chosen['blocks']}, but {backbone.name} has {backbone.depth}.")
@@ -265,7 +276,7 @@ def _recipe(
         chosen["blocks"] = tuple(chosen["blocks"])
     selection = canonical(SelectionConfig.from_dict(chosen), catalogue.selection)
     changes = {k: v for k, v in row.changes.items() if k not in SELECTION_FIELDS}
-    kind = recipe_class(objective)
+    kind = recipe_class(objective, OBJECTIVES)
     family = "roberta" if "roberta" in backbone.name.lower() else "bert"
     recipe = kind.preset(
         "paper",

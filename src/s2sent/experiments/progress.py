@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from s2sent.errors import ConfigError
-from s2sent.experiments.plan import Run
+from s2sent.experiments.plan import TRAINED, Run
 from s2sent.experiments.store import Store
 
 
@@ -39,7 +39,7 @@ def progress_of(runs: Sequence[Run], store: Store) -> Progress:
             spent[alike].append(float((records[run.key] or {})["seconds"]["total"]))
     left: float | None = 0.0
     for run in missing:
-        known = next((spent[alike] for alike in _alike(run) if alike in spent), [] if run.kind == "train" else [0.0])
+        known = next((spent[alike] for alike in _alike(run) if alike in spent), [] if run.kind in TRAINED else [0.0])
         left = None if left is None or not known else left + fmean(known)
     failed = tuple(run for run in missing if store.failure(run.key) is not None)
     return Progress(done, failed, missing, left)

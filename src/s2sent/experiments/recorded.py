@@ -10,7 +10,7 @@ from typing import Any
 from s2sent.errors import DataError
 from s2sent.experiments.catalogue import Profile
 from s2sent.experiments.inputs import BackboneInput, told_apart
-from s2sent.experiments.plan import SIZES, Digests, Settings
+from s2sent.experiments.plan import SIZES, TRAINED, Digests, Settings
 from s2sent.experiments.store import Record, Store
 
 
@@ -45,7 +45,7 @@ def recorded_settings(
         for record in records
     }
     described = [record["description"] for record in records if "recipe" in record["description"]]
-    trained = [one for one in described if one["kind"] == "train"] or described  # others' recipes are less than whole
+    trained = [one for one in described if one["kind"] in TRAINED] or described  # others' recipes are less than whole
     sizes = {*profile.recipe, *SIZES}
     recipe = _most([{name: value for name, value in d["recipe"].items() if name in sizes} for d in trained])
     return Settings(

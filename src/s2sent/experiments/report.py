@@ -24,7 +24,7 @@ from s2sent.evaluation.comparison import Comparison
 from s2sent.evaluation.page import facts, page, picture, table
 from s2sent.evaluation.report import Format, Grid, comparison_csv
 from s2sent.experiments.catalogue import Experiment, Profile
-from s2sent.experiments.plan import Settings, scale_blocks
+from s2sent.experiments.plan import TRAINED, Settings, scale_blocks
 from s2sent.experiments.published import paper_grid
 from s2sent.experiments.store import Record
 from s2sent.experiments.tables import Results, cells, gradient_grid, score_grid, scores_csv
@@ -200,7 +200,7 @@ def _facts(records: Sequence[Record], costs: Sequence[Record], about: About) -> 
         found = {"Backbone": f"{backbone['name']} ({backbone['depth']} blocks)", "Versions": versions}
         found["Machine"] = _machine(record)
         recipe = record["description"]["recipe"]
-        if record["description"]["kind"] == "train":
+        if record["description"]["kind"] in TRAINED:
             steps = f"{recipe['steps']} steps" if "steps" in recipe else f"{recipe['epochs']} epoch"
             size = f"{recipe['batch_size']} sentences, {recipe['max_length']} tokens, {recipe['precision']}"
             found["Training"] = f"{steps} of {size}"

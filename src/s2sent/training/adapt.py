@@ -28,6 +28,7 @@ from s2sent.model.folder import find_folder
 from s2sent.model.load import load_in_torch, open_encoder
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.truncate import keep_blocks
+from s2sent.outside import read_toml
 from s2sent.selection import SelectionConfig
 from s2sent.training.frozen import (
     AS_IS,
@@ -45,7 +46,7 @@ from s2sent.training.frozen import (
     split,
 )
 from s2sent.training.log import Listener
-from s2sent.training.recipes import read_toml, to_toml
+from s2sent.training.recipes import to_toml
 
 MAP = "+map"
 """The end of a form's name that adds a linear map."""
@@ -372,13 +373,13 @@ class _Adaptation:
     def _kept_as_it_is(objective: Objective) -> str:
         if objective.least_ratio > 1:
             return (
-                f"No form loses {objective.least_ratio:g} times fewer pieces of text than the model as it is, which tells "
-                "that its last block still knows what a text says: the model is kept as it is. Pairs or scored pairs "
-                "can tell more than plain text."
+                f"No form loses {objective.least_ratio:g} times fewer pieces of text than the model as it is: its last "
+                "block still knows what a text says, and the model is kept as it is. Pairs or scored pairs can tell "
+                "more than plain text."
             )
         return (
-            f"No form is better than the model as it is by more than {NOISE:g} standard errors on held-out examples: the "
-            "model is kept as it is."
+            f"No form is better than the model as it is by more than {NOISE:g} standard errors on held-out examples: "
+            "the model is kept as it is."
         )
 
     def _note(self, text: str) -> None:
@@ -423,7 +424,7 @@ class _Adaptation:
 
     def _keep_states(self, forms: Sequence[Form]) -> FrozenStates:
         began = time.perf_counter()
-        sums = Sums.of([form.selection for form in forms if form.selection], self.encoder.backbone, self.encoder.dim)
+        sums = Sums.of([form.selection for form in forms if form.selection], self.encoder.backbone)
         place = find_folder(self.recipe.model) if self.recipe.model != _name_of(self.model) else None
         fingerprint = fingerprint_model(self.model) if place is None else fingerprint_folder(place)
         key = states_key(

@@ -292,7 +292,37 @@ class Whitened(Recipe):
         self._check("views", 2 <= self.views <= _MOST_VIEWS, f"from 2 (the anchor and a positive) to {_MOST_VIEWS}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frozen(Recipe):
+    """Not for `train`: one form of selection behind a frozen encoder, as the experiments have it. See `s2sent.adapt`.
+
+    Args:
+        learning_rate: Of the gate's matrices.
+        bias_learning_rate: Of the logits per block or per feature.
+        map_learning_rates: Of the linear map; each is tried, and the best on held-out examples kept.
+        map: Whether a linear map follows the selection.
+        single: Whether the form is the one state that is best on held-out examples.
+        shuffled: Whether every sentence is scored with another one's weights: a control.
+        held_out: How many examples are held out.
+    """
+
+    objective: ClassVar[str] = "frozen"
+    text_columns: ClassVar[tuple[int, ...]] = (2, 3)
+    columns: tuple[str, ...] = ("sent0", "sent1", "hard_neg")
+    learning_rate: float = 1e-2
+    bias_learning_rate: float = 3e-2
+    map_learning_rates: tuple[float, ...] = (1e-3, 1e-4)
+    map: bool = False
+    single: bool = False
+    shuffled: bool = False
+    held_out: int = 1000
+    steps: int | None = 200
+    batch_size: int = 256
+
+
 RECIPES: dict[str, type[Recipe]] = {kind.objective: kind for kind in (SimCSE, Supervised, PromptCSE, Whitened)}
+OBJECTIVES: dict[str, type[Recipe]] = {**RECIPES, Frozen.objective: Frozen}
+"""What experiments may run: all that `train` does, and forms behind a frozen encoder."""
 
 # (objective, family): what differs from the defaults. `paper` is S²Sent's section "Experimental Setup": its only
 # difference between families is the number of groups.
@@ -322,11 +352,11 @@ def _over_default(changes: Mapping[str, Any]) -> SelectionConfig:
         return SelectionConfig.from_dict(changes)
 
 
-def recipe_class(objective: Any) -> type[Recipe]:
+def recipe_class(objective: Any, known: Mapping[str, type[Recipe]] = RECIPES) -> type[Recipe]:
     """Return the recipe class of an objective."""
-    if not isinstance(objective, str) or objective not in RECIPES:
+    if not isinstance(objective, str) or objective not in known:
         raise ConfigError(f"objective must be one of {', '.join(map(repr, RECIPES))}, got {shown(repr(objective))}.")
-    return RECIPES[objective]
+    return known[objective]
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

@@ -1,0 +1,179 @@
+"""A run with the encoder frozen: one form, trained and scored on states that all runs of an encoder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from s2sent.data.examples import Columns, Examples, Kind, read_examples
+from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key
+from s2sent.errors import ConfigError
+from s2sent.evaluation.encoder import Encoder, Vectors
+from s2sent.experiments.inputs import BackboneInput
+from s2sent.experiments.measures import spread
+from s2sent.experiments.plan import Run
+from s2sent.model.backbone import Backbone
+from s2sent.model.pooling import PoolingMode
+from s2sent.selection import SelectionConfig
+from s2sent.training.frozen import Contrast, Form, FormResult, FrozenTrainer, Head, Reader, TrainingOptions, split
+from s2sent.training.log import Listener
+from s2sent.training.recipes import Frozen
+
+CHUNK = 512
+"""Texts whose vectors are made together."""
+
+
+@dataclass
+class Bench:
+    """An encoder, frozen, with the states of texts as they are asked for.
+
+    Attributes:
+        backbone: The encoder.
+        pooling: How its states are pooled.
+        precision: What it is run in.
+        folder: Where states are kept.
+    """
+
+    backbone: BackboneInput
+    pooling: PoolingMode
+    precision: str
+    folder: Path
+
+    @property
+    def blocks(self) -> Backbone:
+        """The encoder as a stack of blocks, without having loaded it."""
+        return Backbone(self.backbone.name, self.backbone.depth, None, None)
+
+    def sums(self, *, every: bool) -> Sums:
+        """Return what is kept of a text: of all that are trained on or compared, what any form of the paper needs."""
+        selections = []
+        if every:
+            numbers = [number for number in (1, 3, 6, 9, 12) if number <= self.backbone.depth]
+            selections = [SelectionConfig(blocks=number, frequencies=16) for number in numbers]
+            selections.append(SelectionConfig(blocks=min(3, self.backbone.depth), squeeze="none"))
+        return Sums.of(selections, self.blocks)
+
+    def states(self, texts: Sequence[str], listener: Listener, *, every: bool) -> FrozenStates:
+        """Return the states of some texts; the encoder is loaded and run only where they are not there yet."""
+        sums = self.sums(every=every)
+        key = states_key(self.backbone.fingerprint, texts, sums, pooling=self.pooling, precision=self.precision)
+        folder = self.folder / key
+        if is_whole(folder):
+            return FrozenStates.open(folder)
+
+        def tell(done: int, of: int) -> None:
+            listener.note(f"encoding {done:,} of {of:,} texts")
+
+        encoder = StateEncoder(_model(self.backbone.path), self.pooling, self.precision)
+        return keep_states(encoder, texts, folder, sums, on_texts=tell)
+
+
+@cache
+def _model(path: str) -> Any:
+    from s2sent.model.load import open_encoder
+
+    return open_encoder(path, model_kwargs={"dtype": torch.float32})
+
+
+@cache
+def _examples(sources: tuple[str, ...], columns: tuple[str, ...]) -> Examples:
+    found = read_examples(sources, Columns(columns))
+    if found.kind not in (Kind.PAIRS, Kind.TRIPLETS):
+        raise ConfigError(f"{', '.join(sources)}: the frozen regime is trained on pairs or triplets.")
+    return found
+
+
+@cache
+def _kept_states(bench: tuple[Any, ...], texts: tuple[str, ...], every: bool) -> FrozenStates:
+    listener = _LISTENING[-1] if _LISTENING else Listener()
+    return Bench(*bench).states(texts, listener, every=every)
+
+
+_LISTENING: list[Listener] = []
+
+
+def train_frozen(run: Run, work: Path, sentences: Iterable[str], listener: Listener) -> tuple[Vectors, dict[str, Any]]:
+    """Train a run's form; return the vectors of `sentences`, and what a record says of it beside scores."""
+    recipe = cast(Frozen, run.recipe)
+    bench = (run.backbone, recipe.pooling, recipe.precision, work.parent / "states")
+    _LISTENING.append(listener)
+    try:
+        examples = _examples(recipe.corpus, recipe.columns)
+        states = _kept_states(bench, tuple(examples.texts), True)
+        texts = tuple(sorted({sentence or "." for sentence in sentences}))
+        # Transfer tasks have a hundred thousand texts, and the forms that they score need only the usual sums.
+        scored = _kept_states(bench, texts, not any(name in run.evaluation.tasks for name in ("MR", "SST-2")))
+    finally:
+        _LISTENING.pop()
+    trainer = _trainer(recipe, examples, states, Bench(*bench).blocks)
+    listener.note("training")
+    result = _fitted(recipe, trainer, run.backbone.depth)
+    head, _ = trainer.head(result.form)
+    head.load_state_dict(result.weights)
+    reader = trainer.reader(head, scored)
+    if recipe.shuffled:
+        reader.shuffle(recipe.seed)
+    vectors = Vectors(Encoder(run.name, _encode(head, reader, texts)))
+    found: dict[str, Any] = {
+        "parameters": {"added": result.parameters, "backbone": states.parameters},
+        "held_out": {
+            "loss": round(result.loss, 5),
+            "error": round(result.error, 5),
+            "step": result.step,
+            "seconds": round(result.seconds, 2),
+        },
+    }
+    if result.map_learning_rate is not None:
+        found["held_out"]["map_learning_rate"] = result.map_learning_rate
+    if result.form.selection is not None:
+        rows = torch.arange(0, len(texts), max(1, len(texts) // 256))[:256]
+        with torch.inference_mode():
+            found["weights"] = spread(head.select(reader, rows).weights)
+        found["held_out"]["start"] = result.form.selection.prior
+        if recipe.single:
+            found["held_out"]["state"] = reader.indices[0]
+    return vectors, found
+
+
+def _trainer(recipe: Frozen, examples: Examples, states: FrozenStates, blocks: Backbone) -> FrozenTrainer:
+    rows = torch.from_numpy(examples.rows)
+    anchors = [examples.texts[row] for row in examples.rows[:, 0].tolist()]
+    train, held_out = split(anchors, 0.5, recipe.held_out, recipe.seed)
+    options = TrainingOptions(
+        steps=recipe.steps or 200,
+        batch_size=recipe.batch_size,
+        temperature=recipe.temperature,
+        gate_learning_rate=recipe.learning_rate,
+        bias_learning_rate=recipe.bias_learning_rate,
+        map_learning_rates=recipe.map_learning_rates,
+        seed=recipe.seed,
+    )
+    return FrozenTrainer(states, blocks.indices, Contrast(rows, recipe.temperature), train, held_out, options)
+
+
+def _fitted(recipe: Frozen, trainer: FrozenTrainer, depth: int) -> FormResult:
+    selection = recipe.selection
+    if recipe.single:
+        plain = SelectionConfig(fusion="last", gate="none")
+        forms = [Form("single", replace(plain, blocks=(state,))) for state in range(depth + 1)]
+        best = min((trainer.fit(form) for form in forms), key=lambda result: result.loss)
+        return trainer.fit(replace(best.form, map=True)) if recipe.map else best
+    starts = ("uniform", "last") if selection.has_block_logits or selection.gate == "per_feature" else ()
+    return trainer.fit(Form("form", selection, recipe.map, starts))
+
+
+def _encode(head: Head, reader: Reader, texts: Sequence[str]) -> Any:
+    row = {text: number for number, text in enumerate(texts)}
+
+    @torch.inference_mode()
+    def encode(sentences: list[str]) -> Any:
+        rows = torch.tensor([row[sentence or "."] for sentence in sentences])
+        return np.concatenate([head(reader, rows[i : i + CHUNK]).numpy() for i in range(0, len(rows), CHUNK)])
+
+    return encode
