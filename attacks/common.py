@@ -123,6 +123,7 @@ class Watch:
                 self.opened.append(os.path.realpath(os.fsdecode(args[0])))
 
 
+SCRATCH = tempfile.TemporaryDirectory(prefix="attacks-")  # gone when the process ends
 WATCH = Watch()
 sys.addaudithook(WATCH.hook)
 
@@ -140,7 +141,7 @@ def fresh(kind: str) -> Path:
     import s2sent
 
     torch.set_num_threads(1)
-    root = Path(tempfile.mkdtemp(prefix="attack-model-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = {word: index for index, word in enumerate([*names, *WORDS])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -218,7 +219,7 @@ def write_graph(folder: Path, values: tuple[float, ...], location: str | None = 
 @cache
 def texts() -> Path:
     """Make inputs for the verbs: lines of text, and an STS-B of a few pairs."""
-    root = Path(tempfile.mkdtemp(prefix="attack-texts-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     lines = [" ".join(WORDS[start : start + 5]) for start in range(8)]
     (root / "lines.txt").write_text("\n".join(lines * 8) + "\n")
     (root / "STS" / "STSBenchmark").mkdir(parents=True)
@@ -368,7 +369,7 @@ def attacks_of_this_folder() -> dict[str, Attack]:
 
 def main(attacks: dict[str, Attack]) -> None:
     """Try attacks, and exit with 1 if one works."""
-    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="attack-cache-")
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=SCRATCH.name)
     # The control runs in a process of its own: what it imports or changes must not help s2sent.
     here = str(Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {here!r}); import common; common.print_controls({list(attacks)!r})"
