@@ -102,6 +102,8 @@ def headline(record: dict[str, Any]) -> str:
     if "scores" in record:
         scores = record["scores"]
         name = next(name for name in ("STS-B", "Transfer avg", *scores) if name in scores)
+        if "dev" not in record:
+            return f"{name} {scores[name]:.2f}, held-out loss {record['held_out']['loss']:.3f}"
         before, after = record["dev"][0][1], scores["STS-B-dev"]
         return f"{name} {scores[name]:.2f}, dev {before:.2f} → {after:.2f}"
     if "cost" in record:

@@ -31,6 +31,11 @@ _OF_TRAINING = {
     "learning_rate", "selector_learning_rate", "warmup", "weight_decay", "clip", "epochs", "steps", "by_length",
     "window", "evaluate_every", "precision",
 }  # fmt: skip
+# What only training the encoder itself knows.
+_OF_THE_ENCODER = {
+    "head", "selector_learning_rate", "warmup", "weight_decay", "clip", "epochs", "max_length", "by_length", "window",
+    "evaluate_every",
+}  # fmt: skip
 # What descriptions of this version always spell out. A field that is added later is described only where it is not
 # at its default: old records keep their keys.
 _DESCRIBED = {
@@ -84,8 +89,8 @@ class Run:
         recipe = _described(self.recipe)
         if self.kind in TRAINED:
             described["evaluation"] = self.digests.evaluation
-        else:
-            recipe = {name: value for name, value in recipe.items() if name not in _OF_TRAINING}
+        left_out = {"train": set(), "frozen": _OF_THE_ENCODER}.get(self.kind, _OF_TRAINING)
+        recipe = {name: value for name, value in recipe.items() if name not in left_out}
         return described | {"corpus": self.digests.corpus, "recipe": recipe}
 
     @cached_property

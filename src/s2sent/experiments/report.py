@@ -202,7 +202,8 @@ def _facts(records: Sequence[Record], costs: Sequence[Record], about: About) -> 
         recipe = record["description"]["recipe"]
         if record["description"]["kind"] in TRAINED:
             steps = f"{recipe['steps']} steps" if "steps" in recipe else f"{recipe['epochs']} epoch"
-            size = f"{recipe['batch_size']} sentences, {recipe['max_length']} tokens, {recipe['precision']}"
+            tokens = f", {recipe['max_length']} tokens" if "max_length" in recipe else ""
+            size = f"{recipe['batch_size']} examples{tokens}, {recipe['precision']}"
             found["Training"] = f"{steps} of {size}"
             if "corpus" in record:  # the oldest records have none
                 found["Text"] = ", ".join(record["corpus"])
