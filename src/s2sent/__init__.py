@@ -13,14 +13,29 @@ from typing import TYPE_CHECKING
 from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
+    from s2sent.encoding import encode_files
+    from s2sent.evaluation import evaluate
     from s2sent.model.build import build
     from s2sent.model.export import export
     from s2sent.model.load import load
     from s2sent.model.pooling import SelectivePooling
     from s2sent.selection import SelectionConfig, Selector
+    from s2sent.training.adapt import adapt
+    from s2sent.training.run import train
 
 __version__ = "0.1.0"
-__all__ = ["SelectionConfig", "SelectivePooling", "Selector", "build", "export", "load"]
+__all__ = [
+    "SelectionConfig",
+    "SelectivePooling",
+    "Selector",
+    "adapt",
+    "build",
+    "encode_files",
+    "evaluate",
+    "export",
+    "load",
+    "train",
+]
 
 __getattr__ = lazy(
     __name__,
@@ -28,8 +43,12 @@ __getattr__ = lazy(
         "SelectionConfig": "s2sent.selection",
         "SelectivePooling": "s2sent.model.pooling",
         "Selector": "s2sent.selection",
+        "adapt": "s2sent.training.adapt",
         "build": "s2sent.model.build",
+        "encode_files": "s2sent.encoding",
+        "evaluate": "s2sent.evaluation",
         "export": "s2sent.model.export",
         "load": "s2sent.model.load",
+        "train": "s2sent.training.run",
     },
 )

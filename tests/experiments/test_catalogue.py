@@ -37,10 +37,12 @@ def test_every_experiment_of_the_issue_is_there(name: str, size: str) -> None:
 
 def test_the_spelled_out_selection_is_the_papers() -> None:
     """Frozen: a changed default of the library must not change what a committed record means."""
-    assert read_catalogue().selection == SelectionConfig(
+    spelled_out = read_catalogue().selection
+    assert set(spelled_out) == set(SelectionConfig().to_dict())
+    assert SelectionConfig.from_dict(spelled_out) == SelectionConfig(
         blocks=3, frequencies=4, reduction=12, squeeze="dct", scale="mean", fusion="stack", activation="relu",
-        gate="sigmoid", prior="uniform",
-    ).to_dict()  # fmt: skip
+        gate="sigmoid", prior="uniform", bias=False, block_scales=(),
+    )  # fmt: skip
 
 
 def test_the_paper_has_the_papers_grid_and_sizes() -> None:

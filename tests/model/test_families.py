@@ -16,6 +16,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import s2sent
 from conftest import DEPTH, DIM, FAMILIES, PRE_NORM, SENTENCES
 from model.tiny import block_states, enliven, expected, pooling_of, tiny, with_gradients
+from s2sent.errors import ModelError
+from s2sent.model.truncate import keep_blocks
 
 families = pytest.mark.parametrize("family", FAMILIES)
 BackboneOf = Callable[[str], Path]
@@ -43,7 +45,10 @@ def test_any_blocks_can_be_chosen(
 
 
 @families
-@pytest.mark.parametrize("options", [{}, {"squeeze": "none"}, {"fusion": "average"}, {"pooling": "cls"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"squeeze": "none"}, {"fusion": "average"}, {"pooling": "cls"}, {"blocks": (0, 1, 4), "bias": True}],
+)
 def test_streamed_equals_hidden_states(family: str, options: dict[str, str], backbone_of: BackboneOf) -> None:
     model = tiny(backbone_of(family), **options)
     np.testing.assert_allclose(
@@ -53,6 +58,39 @@ def test_streamed_equals_hidden_states(family: str, options: dict[str, str], bac
     torch.testing.assert_close(
         model.encode(in_order, convert_to_tensor=True), with_gradients(model, in_order), rtol=1e-6, atol=1e-6
     )
+
+
+@families
+def test_the_embeddings_are_streamed_as_the_model_gives_them(family: str, backbone_of: BackboneOf) -> None:
+    model = tiny(backbone_of(family), blocks=(0, 2), block_scales=(2.0, 0.5))
+    seen = []
+    handle = model[0].register_forward_hook(lambda *args: seen.append(args[2].get("all_layer_embeddings")))
+    vectors = model.encode(SENTENCES, convert_to_tensor=True)
+    handle.remove()
+    torch.testing.assert_close(vectors, with_gradients(model, SENTENCES), rtol=1e-5, atol=1e-5)
+    if family != "deberta-conv":  # whose first block is followed by a convolution: it is asked for its hidden states
+        assert seen[0] is None  # nothing was kept beyond its block
+
+
+@families
+def test_without_its_upper_blocks_an_encoder_gives_the_same_lower_ones(
+    family: str, backbone_of: BackboneOf, tmp_path: Path
+) -> None:
+    whole = tiny(backbone_of(family), blocks=(0, 1, 2))
+    cut = copy.deepcopy(whole)
+    if family in ("albert-groups", "albert-inner"):
+        with pytest.raises(ModelError, match="cannot be cut"):
+            keep_blocks(cut[0].auto_model, 2)
+        return
+    keep_blocks(cut[0].auto_model, 2)
+    cut = SentenceTransformer(modules=list(cut), device="cpu")
+    np.testing.assert_allclose(cut.encode(SENTENCES), whole.encode(SENTENCES), rtol=1e-5, atol=1e-5)
+    cut.save(str(tmp_path))
+    loaded = s2sent.load(tmp_path, device="cpu")
+    assert loaded[0].auto_model.config.num_hidden_layers == 2
+    np.testing.assert_allclose(loaded.encode(SENTENCES), whole.encode(SENTENCES), rtol=1e-5, atol=1e-5)
+    if family != "albert":  # which has one block, however often it runs
+        assert sum(p.numel() for p in loaded.parameters()) < sum(p.numel() for p in whole.parameters())
 
 
 @families

@@ -91,6 +91,8 @@ def softmax(e: Array, axis: int) -> Array:
 def select(u: Array, config: SelectionConfig, parameters: dict[str, Array], pool: Array | None = None) -> Answer:
     """Select from one sentence's real tokens u (n, l, d); `pool` (l,) defaults to the mean."""
     given, L, D = u.shape
+    if config.block_scales:
+        u = np.stack([states / scale for states, scale in zip(u, config.block_scales, strict=True)])
     pool = np.full(L, 1 / L) if pool is None else pool
     if config.fusion != "stack":
         u = u[-1:] if config.fusion == "last" else u.mean(axis=0, keepdims=True)
@@ -100,6 +102,8 @@ def select(u: Array, config: SelectionConfig, parameters: dict[str, Array], pool
         per_token = np.ones((L, N, D))
     elif config.gate == "static":
         per_token = np.broadcast_to(softmax(parameters["block_logits"], 0)[None, :, None], (L, N, D))
+    elif config.gate == "per_feature":
+        per_token = np.broadcast_to(softmax(parameters["feature_logits"], 0)[None], (L, N, D))
     else:
         W1 = parameters["reduce.weight"]
         W2 = parameters["expand.weight"].reshape(N, D, len(W1))
@@ -108,7 +112,7 @@ def select(u: Array, config: SelectionConfig, parameters: dict[str, Array], pool
         else:
             f = squeeze(u, config.frequencies if config.squeeze == "dct" else 1, config.scale)
             e = np.broadcast_to(excite(f, W1, W2, config), (L, N, D))
-        if config.prior == "last":
+        if config.prior == "last" or config.bias:
             e = e + parameters["block_logits"][None, :, None]
         per_token = e if N == 1 else softmax(e, axis=1)
 
@@ -187,7 +191,14 @@ def every_config(blocks: int, frequencies: int, reduction: int) -> list[Selectio
                         options.append({**fixed, "squeeze": "gap", "scale": scale})
                     options.append({**fixed, "squeeze": "none"})
         if fusion == "stack" and not alone:
-            options += [{"gate": "static"}, {"gate": "static", "prior": "last"}]
+            options += [{"gate": gate, "prior": p} for gate in ("static", "per_feature") for p in ("uniform", "last")]
+            scales = tuple(0.5 + n for n in range(blocks))
+            for squeeze in ("dct", "none"):
+                options += [{"gate": gate, "bias": True, "squeeze": squeeze} for gate in ("sigmoid", "linear")]
+                options.append({"gate": "linear", "bias": True, "squeeze": squeeze, "block_scales": scales})
+            options.append({"gate": "static", "block_scales": scales})
         if fusion != "stack":
             options.append({"fusion": fusion, "gate": "none"})
+        if fusion == "average":
+            options.append({"fusion": fusion, "block_scales": tuple(0.5 + n for n in range(blocks))})
     return [SelectionConfig(blocks=blocks, frequencies=frequencies, reduction=reduction, **o) for o in options]

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 import s2sent
+from s2sent.cli.adapt import adapt
 from s2sent.cli.compare import compare
 from s2sent.cli.encode import encode
 from s2sent.cli.evaluate import evaluate
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, encode, evaluate, compare, inspect, export, reproduce):
+for verb in (adapt, train, encode, evaluate, compare, inspect, export, reproduce):
     app.command()(verb)
 
 

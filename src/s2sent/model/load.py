@@ -124,9 +124,13 @@ def _load_backbone(folder: Path, device: str | None, model_kwargs: dict[str, Any
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
 
+    from s2sent.model.backbone import max_tokens
+
     with _loading(checked):
         encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs={**(model_kwargs or {}), **SAFE})
         model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+    if (limit := max_tokens(encoder.auto_model)) is not None:  # the host may allow more than there are positions for
+        encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
     _check_finite(model, checked)
     check_inputs_of(model)
     return model

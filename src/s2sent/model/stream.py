@@ -49,17 +49,19 @@ class BlockStream:
         self.backbone = backbone
         self.indices = backbone.indices(pooling.selection)
         # Streamed are weights that do not depend on the token, of blocks whose output is the hidden state.
-        self.streams = backbone.blocks is not None and not pooling.selection.per_token and 0 not in self.indices
+        self.streams = backbone.blocks is not None and not pooling.selection.per_token
         # Only chosen blocks are watched. Where one block runs several times (ALBERT), all of its runs are seen:
         # `order` has the number of each run that is.
         runs = backbone.blocks if self.streams and backbone.blocks else ()
-        watched = dict.fromkeys(runs[index - 1] for index in self.indices) if runs else {}
+        watched = dict.fromkeys(runs[index - 1] for index in self.indices if index) if runs else {}
         self.order = tuple(number for number, block in enumerate(runs, start=1) if block in watched)
         self.handles: list[RemovableHandle] = [
             encoder.register_forward_pre_hook(self.begin, with_kwargs=True),
             encoder.register_forward_hook(self.end, always_call=True),
             *(block.register_forward_hook(self.project) for block in watched),
         ]
+        if runs and 0 in self.indices:  # the embeddings are what the first block is given
+            self.handles.append(runs[0].register_forward_pre_hook(self.project_input, with_kwargs=True))
 
     def detach(self) -> None:
         """Take the hooks off again."""
@@ -90,9 +92,20 @@ class BlockStream:
         number = self.order[current.runs % len(self.order)]
         current.runs += 1
         if number in self.indices:
-            states = self.backbone.normed(states, number, from_block=True)
-            current.dtype = states.dtype
-            current.projections.append(current.basis.project(states))
+            self._keep(current, states, number)
+
+    def project_input(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before the first block: keep the sums over the tokens of what it is given, once."""
+        current = self._current()
+        states = args[0] if args else kwargs["hidden_states"]
+        if current is None or current.projections or states.shape[:2] != current.basis.layout.mask.shape:
+            return
+        self._keep(current, states, 0)
+
+    def _keep(self, current: Pass, states: Tensor, number: int) -> None:
+        states = self.backbone.normed(states, number, from_block=True)
+        current.dtype = states.dtype
+        current.projections.append(current.basis.project(states))
 
     def end(self, _: nn.Module, __: tuple[Any, ...], features: dict[str, Any] | None) -> None:
         """After the encoder, even if it failed: close the pass, and hand it on."""

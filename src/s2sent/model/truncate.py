@@ -18,18 +18,15 @@ def keep_blocks(model: PreTrainedModel, count: int) -> None:
     """
     config: Any = model.config.get_text_config()
     depth = config.num_hidden_layers
-    if count == depth:
-        return
     if config.model_type == "albert":  # one block that runs again and again: there is nothing to remove
-        if config.num_hidden_groups != 1:
-            raise ModelError(
-                f"{type(model).__name__} shares its blocks in groups, and cannot be cut after block {count}."
-            )
+        is_cut = config.num_hidden_groups == config.inner_group_num == 1
     else:
         lists = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
-        if len(lists) != 1:
-            raise ModelError(f"{type(model).__name__} does not have its {depth} blocks in one list, and cannot be cut.")
-        del lists[0][count:]
+        is_cut = len(lists) == 1
+        if is_cut:
+            del lists[0][count:]
+    if not is_cut:
+        raise ModelError(f"{type(model).__name__} does not have its blocks in one list, so it cannot be cut.")
     config.num_hidden_layers = count
     for name, value in config.to_dict().items():  # what the config says of every block, such as `layer_types`
         if isinstance(value, list) and len(value) == depth:

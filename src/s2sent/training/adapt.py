@@ -46,6 +46,7 @@ from s2sent.training.frozen import (
     split,
 )
 from s2sent.training.log import Listener
+from s2sent.training.precision import bf16_problem
 from s2sent.training.recipes import to_toml
 
 MAP = "+map"
@@ -324,6 +325,8 @@ class _Adaptation:
         self.recipe, self.examples, self.model, self.listener = recipe, examples, model, listener
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
+        if recipe.precision == "bf16" and (problem := bf16_problem(model.device)):
+            raise ConfigError(f"precision='bf16' does not work here: {problem}. Use fp32.")
         self.encoder = StateEncoder(model, precision=recipe.precision)
         self.folder = states or cache_folder() / "states"
 
@@ -402,17 +405,21 @@ class _Adaptation:
             if kind == AS_IS:
                 forms += [Form(name, map=True)] if has_map and depth is None else []
                 continue
-            selection: dict[str, Any] = {"blocks": blocks, "gate": GATES[kind]}
+            options: dict[str, Any] = {"blocks": blocks, "gate": GATES[kind]}
             if kind == "gate":
-                selection = {**selection, "bias": True, **chosen}
-                if selection["gate"] not in ("linear", "sigmoid") or selection.get("fusion", "stack") != "stack":
-                    selection["bias"] = chosen.get("bias", False)
-            config = SelectionConfig.from_dict(selection)
+                options = {**options, "bias": True, **chosen}
+                if options["gate"] not in ("linear", "sigmoid") or options.get("fusion", "stack") != "stack":
+                    options["bias"] = chosen.get("bias", False)
+            config = SelectionConfig.from_dict(options)
             starts = ("uniform", "last") if config.has_block_logits or config.gate == "per_feature" else ()
             forms.append(Form(name, config, has_map, () if "prior" in chosen else starts))
-        for form in forms:
-            if form.selection is not None:
-                self.encoder.backbone.indices(form.selection)  # raises if the blocks are not there
+        for selection in [form.selection for form in forms if form.selection is not None]:
+            self.encoder.backbone.indices(selection)  # raises if the blocks are not there
+            if selection.per_token and self.encoder.pooling != "mean":
+                raise ConfigError(
+                    f"squeeze='none' is adapted with mean pooling, and this model pools {self.encoder.pooling!r}. Use "
+                    "squeeze='dct'."
+                )
         return forms
 
     @staticmethod

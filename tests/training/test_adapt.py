@@ -1,0 +1,386 @@
+"""Adapting a frozen encoder: it helps where it can, does no harm where it cannot, and its result is a plain model."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize
+
+import s2sent
+from conftest import DEPTH, DIM, SENTENCES, make_backbone
+from model.tiny import pooling_of
+from s2sent.encoding.states import StateEncoder
+from s2sent.errors import ConfigError, DataError
+from s2sent.model.load import open_encoder
+from s2sent.training.adapt import AdaptRecipe, AdaptResult, adapt, assemble
+from s2sent.training.recipes import to_toml
+
+WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
+QUICK = {"steps": 60, "batch_size": 64, "map_learning_rates": (1e-2,)}
+BackboneOf = Callable[[str], Path]
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, size=8, replace=False)) for _ in range(count)]
+
+
+def variant(text: str, random: np.random.Generator) -> str:
+    """The same words in another order, but for two."""
+    words = random.permutation(text.split()).tolist()
+    return " ".join([*words[:6], *random.choice(WORDS, size=2)])
+
+
+def write(path: Path, names: list[str], rows: list[tuple[object, ...]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(1)
+    rows = [(text, variant(text, random)) for text in sentences(400)]
+    return write(tmp_path_factory.mktemp("pairs") / "pairs.csv", ["anchor", "positive"], rows)
+
+
+@pytest.fixture(scope="module")
+def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder whose last block has turned to something else: all of its states point nearly one way."""
+    folder = make_backbone(tmp_path_factory.mktemp("spoiled"), "bert")
+    model = open_encoder(folder, device="cpu")
+    norm = model[0].auto_model.encoder.layer[-1].output.LayerNorm
+    with torch.no_grad():
+        norm.weight.mul_(0.05)
+        norm.bias.normal_(0, 1, generator=torch.Generator().manual_seed(0))
+    model[0].auto_model.save_pretrained(folder)
+    return folder
+
+
+def found(model: SentenceTransformer, texts: list[str], others: list[str]) -> float:
+    """How many texts find their own variant among all."""
+    u, v = (torch.nn.functional.normalize(model.encode(t, convert_to_tensor=True), dim=1) for t in (texts, others))
+    return float(((u @ v.T).argmax(dim=1).cpu() == torch.arange(len(texts))).float().mean())
+
+
+@pytest.fixture(scope="module")
+def adapted(spoiled: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> AdaptResult:
+    output = tmp_path_factory.mktemp("out") / "adapted"
+    return adapt(spoiled, pairs, output, device="cpu", states=output.parent / "states", **QUICK)
+
+
+def test_a_spoiled_last_block_is_left_for_the_others(adapted: AdaptResult, spoiled: Path) -> None:
+    names = ["as-is", "as-is+map", "blocks", "blocks+map", "gate", "gate+map"]
+    assert [result.form.name for result in adapted.forms] == names
+    assert adapted.kept is min(adapted.forms, key=lambda result: result.loss)
+    assert adapted.kept.form.selection is not None
+    assert adapted.kept.beats(adapted.forms[0])
+    assert sum(adapted.forms[2].shares.values()) == pytest.approx(1, abs=1e-5)
+    random = np.random.default_rng(9)
+    texts = sentences(100, seed=5)
+    others = [variant(text, random) for text in texts]
+    before, after = found(open_encoder(spoiled, device="cpu"), texts, others), found(adapted.model, texts, others)
+    assert after > before + 0.3
+
+
+def test_the_encoder_has_not_changed(adapted: AdaptResult, spoiled: Path) -> None:
+    before = open_encoder(spoiled, device="cpu")[0].auto_model.state_dict()
+    after = adapted.model[0].auto_model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_result_is_a_model_like_every_other(adapted: AdaptResult, tmp_path: Path) -> None:
+    assert adapted.output is not None
+    vectors = adapted.model.encode(SENTENCES)
+    for loaded in (
+        s2sent.load(adapted.output, device="cpu"),
+        SentenceTransformer(str(adapted.output), trust_remote_code=True, device="cpu"),
+    ):
+        assert np.array_equal(loaded.encode(SENTENCES), vectors)
+    s2sent.export(adapted.output, tmp_path / "onnx")
+    np.testing.assert_allclose(s2sent.load(tmp_path / "onnx").encode(SENTENCES), vectors, rtol=1e-3, atol=1e-4)
+    card = (adapted.output / "README.md").read_text()
+    assert "| gate+map |" in card
+    assert str(adapted.output.parent) not in card
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_what_was_trained_on_kept_states_is_what_the_model_computes(
+    number: int, adapted: AdaptResult, spoiled: Path, pairs: Path
+) -> None:
+    """The held-out loss of every form, computed again from the assembled model's own vectors."""
+    result = adapted.forms[number]
+    model = assemble(open_encoder(spoiled, device="cpu"), result)
+    with pairs.open(newline="") as file:
+        rows = [(row["anchor"], row["positive"]) for row in csv.DictReader(file)]
+    from s2sent.training.frozen import split
+
+    _, held_out = split([anchor for anchor, _ in rows], 0.2, 2000, seed=0)
+    chosen = [rows[i] for i in held_out.tolist()]
+    u, v = (torch.tensor(model.encode([row[side] for row in chosen])).double() for side in (0, 1))
+    cosines = torch.nn.functional.cosine_similarity(u[:, None], v[None], dim=2) / 0.05
+    own = torch.logsumexp(cosines, dim=1) - cosines.diagonal()
+    assert abs(own.mean().item() - result.loss) < 2e-2
+    assert len(result.losses) == len(chosen) == 80
+
+
+def test_a_good_encoder_is_kept_as_it_is_where_there_is_nothing_to_gain(bert: Path, tmp_path: Path) -> None:
+    """Partners that have nothing to do with each other: whatever is learned is noise."""
+    rows = list(zip(sentences(200, seed=1), sentences(200, seed=2), strict=True))
+    data = write(tmp_path / "noise.csv", ["anchor", "positive"], rows)
+    result = adapt(bert, data, tmp_path / "out", device="cpu", states=tmp_path / "states", **QUICK)
+    assert result.kept is result.forms[0]
+    assert result.kept.form.name == "as-is"
+    assert any("kept as it is" in note for note in result.notes)
+    before = open_encoder(bert, device="cpu").encode(SENTENCES)
+    assert np.array_equal(s2sent.load(tmp_path / "out", device="cpu").encode(SENTENCES), before)
+
+
+def test_a_second_run_starts_at_the_training(
+    adapted: AdaptResult, spoiled: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = StateEncoder.run
+    batches: list[int] = []
+
+    def counted(self: StateEncoder, sequences: list[list[int]], sums: object) -> object:
+        batches.append(len(sequences))
+        return run(self, sequences, sums)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StateEncoder, "run", counted)
+    assert adapted.states is not None
+    again = adapt(
+        spoiled,
+        pairs,
+        tmp_path / "out",
+        device="cpu",
+        states=adapted.states.parent,
+        forms=("gate", "features"),
+        **QUICK,
+    )
+    assert batches == [1]  # the one sentence that every encoder is tried on
+    assert [result.form.name for result in again.forms] == ["as-is", "gate", "features"]
+    assert np.array_equal(again.forms[1].losses, adapted.forms[4].losses)
+
+
+def test_a_saved_recipe_gives_the_same_bits(adapted: AdaptResult, tmp_path: Path) -> None:
+    assert adapted.output is not None
+    recipe = AdaptRecipe.load(adapted.output / "recipe.toml")
+    again = adapt(recipe=recipe, output=tmp_path / "again", device="cpu", states=tmp_path / "states")
+    assert np.array_equal(again.model.encode(SENTENCES), adapted.model.encode(SENTENCES))
+    for one, other in zip(again.forms, adapted.forms, strict=True):
+        assert np.array_equal(one.losses, other.losses)
+    (tmp_path / "copy.toml").write_text(to_toml(recipe.to_dict()))
+    assert AdaptRecipe.load(tmp_path / "copy.toml") == recipe
+
+
+def test_the_same_call_again_finds_its_result(adapted: AdaptResult, spoiled: Path, pairs: Path) -> None:
+    assert adapted.output is not None
+    again = adapt(spoiled, pairs, adapted.output, device="cpu", **QUICK)
+    assert again.kept is None
+    assert "already" in again.notes[0]
+    assert np.array_equal(again.model.encode(SENTENCES), adapted.model.encode(SENTENCES))
+    with pytest.raises(ConfigError, match="not the result of this recipe"):
+        adapt(spoiled, pairs, adapted.output, device="cpu", **{**QUICK, "steps": 61})
+
+
+def test_a_strangers_folder_is_never_replaced(spoiled: Path, pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("precious")
+    for restart in (False, True):
+        with pytest.raises(ConfigError):
+            adapt(spoiled, pairs, tmp_path / "mine", device="cpu", states=tmp_path / "s", restart=restart, **QUICK)
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "precious"
+
+
+def test_scored_pairs_teach_their_order(spoiled: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    rows: list[tuple[object, ...]] = []
+    for text in sentences(400, seed=7):
+        kept = int(random.integers(0, 9))
+        words = [*text.split()[:kept], *random.choice(WORDS, size=8 - kept)]
+        rows.append((text, " ".join(words), kept / 8))
+    data = write(tmp_path / "scored.csv", ["sentence1", "sentence2", "score"], rows)
+    result = adapt(spoiled, data, tmp_path / "out", device="cpu", states=tmp_path / "s", **QUICK)
+    assert result.kept is not None
+    assert result.kept.form.selection is not None
+    u, v = (torch.tensor(result.model.encode([str(row[side]) for row in rows])) for side in (0, 1))
+    cosine = torch.nn.functional.cosine_similarity(u, v)
+    assert np.corrcoef(cosine, [float(str(row[2])) for row in rows])[0, 1] > 0.5
+
+
+def test_plain_text_leaves_a_spoiled_block_and_keeps_a_good_one(spoiled: Path, tmp_path: Path) -> None:
+    good = make_backbone(tmp_path / "good", "bert")
+    model = open_encoder(good, device="cpu")[0].auto_model
+    with torch.no_grad():  # every block hands on what it is given: the last one knows as much as the first
+        for block in model.encoder.layer:
+            block.attention.output.dense.weight.mul_(0.01)
+            block.output.dense.weight.mul_(0.01)
+    model.save_pretrained(good)
+    path = tmp_path / "lines.txt"
+    random = np.random.default_rng(6)
+    topics = [random.choice(WORDS, size=3, replace=False) for _ in range(300)]  # each line has words of its own
+    path.write_text("\n".join(" ".join(random.choice(topic, size=20)) for topic in topics))
+    better = adapt(spoiled, path, tmp_path / "a", device="cpu", states=tmp_path / "s", **QUICK)
+    assert [result.form.name for result in better.forms] == ["as-is", "blocks"]
+    assert better.forms[0].loss > 4 * better.forms[1].loss
+    assert better.kept is better.forms[1]
+    kept = adapt(good, path, tmp_path / "b", device="cpu", states=tmp_path / "s", **QUICK)
+    assert kept.kept is kept.forms[0]
+    assert any("Pairs or scored pairs" in note for note in kept.notes)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "modernbert", "albert", "deberta", "distilbert"])
+def test_every_family_and_decoders_too(family: str, backbone_of: BackboneOf, pairs: Path, tmp_path: Path) -> None:
+    result = adapt(
+        backbone_of(family), pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("gate+map",), **QUICK
+    )
+    trained = assemble(open_encoder(backbone_of(family), device="cpu"), result.forms[1])
+    assert result.forms[1].loss < result.forms[0].loss
+    texts, random = sentences(60, seed=8), np.random.default_rng(4)
+    others = [variant(text, random) for text in texts]
+    assert found(trained, texts, others) >= found(open_encoder(backbone_of(family), device="cpu"), texts, others) - 0.05
+    assert np.isfinite(s2sent.load(tmp_path / "out", device="cpu").encode(SENTENCES)).all()
+
+
+def test_depth_auto_keeps_the_fewest_blocks_that_lose_nothing(spoiled: Path, pairs: Path, tmp_path: Path) -> None:
+    result = adapt(
+        spoiled, pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("blocks",), depth="auto", **QUICK
+    )
+    assert [one.depth for one in result.depths] == [1, 2, 3, 4]
+    assert result.kept is not None
+    depth = next(one.depth for one in result.depths if one.result is result.kept)
+    best = min((one.result for one in result.depths), key=lambda one: one.loss)
+    assert not best.beats(result.kept)
+    assert all(best.beats(one.result) for one in result.depths if one.depth < depth)
+    loaded = s2sent.load(tmp_path / "out", device="cpu")
+    assert loaded[0].auto_model.config.num_hidden_layers == depth == len(loaded[0].auto_model.encoder.layer)
+    whole = assemble(open_encoder(spoiled, device="cpu"), result.kept)
+    np.testing.assert_allclose(loaded.encode(SENTENCES), whole.encode(SENTENCES), rtol=1e-5, atol=1e-5)
+    if depth < DEPTH:
+        assert result.speedup is not None
+
+
+def test_a_depth_can_be_given(spoiled: Path, pairs: Path, tmp_path: Path) -> None:
+    options = {"device": "cpu", "states": tmp_path / "s", **QUICK}
+    result = adapt(spoiled, pairs, tmp_path / "out", forms=("gate",), depth=2, **options)  # type: ignore[arg-type]
+    assert s2sent.load(tmp_path / "out", device="cpu")[0].auto_model.config.num_hidden_layers == 2
+    assert set(result.forms[1].shares) == {0, 1, 2}
+    with pytest.raises(ConfigError, match="depth must be at most 4"):
+        adapt(spoiled, pairs, tmp_path / "deep", depth=9, **options)  # type: ignore[arg-type]
+
+
+def test_modules_behind_the_pooling_stay_and_the_map_comes_before_normalize(
+    bert: Path, pairs: Path, tmp_path: Path
+) -> None:
+    plain = open_encoder(bert, device="cpu")
+    torch.manual_seed(0)
+    dense = Dense(DIM, 24, activation_function=torch.nn.Tanh())
+    model = SentenceTransformer(modules=[*plain, dense, Normalize()], device="cpu")
+    model.save(str(tmp_path / "model"))
+    result = adapt(
+        tmp_path / "model", pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("gate+map",), **QUICK
+    )
+    assembled = assemble(model, result.forms[1])
+    kinds = [type(module).__name__ for module in assembled]
+    assert kinds == ["Transformer", "SelectivePooling", "Dense", "Dense", "Normalize"]
+    assert torch.equal(assembled[2].linear.weight, dense.linear.weight)
+    assert np.allclose(np.linalg.norm(assembled.encode(SENTENCES), axis=1), 1, atol=1e-5)
+
+
+def test_a_trained_model_can_be_adapted_and_an_adapted_one_trained(bert: Path, pairs: Path, tmp_path: Path) -> None:
+    from s2sent.training import SimCSE, train
+
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(sentences(64)))
+    recipe = SimCSE(backbone=str(bert), corpus=(str(lines),), steps=2, batch_size=8, dev="none", max_length=16)
+    train(recipe, tmp_path / "trained", device="cpu")
+    result = adapt(
+        tmp_path / "trained", pairs, tmp_path / "adapted", device="cpu", states=tmp_path / "s", forms=("gate",), **QUICK
+    )
+    np.testing.assert_allclose(
+        result.forms[0].losses.mean(), result.forms[0].loss
+    )  # and it begins as the trained model is:
+    trained = s2sent.load(tmp_path / "trained", device="cpu")
+    as_it_is = assemble(trained, result.forms[0])
+    assert np.array_equal(as_it_is.encode(SENTENCES), trained.encode(SENTENCES))
+    again = SimCSE(
+        backbone=str(tmp_path / "adapted"), corpus=(str(lines),), steps=2, batch_size=8, dev="none", max_length=16
+    )
+    assert train(again, tmp_path / "again", device="cpu").steps == 2
+
+
+def test_unequal_blocks_are_brought_to_one_size(bert: Path, pairs: Path, tmp_path: Path) -> None:
+    model = open_encoder(bert, device="cpu")
+    with torch.no_grad():
+        model[0].auto_model.encoder.layer[1].output.LayerNorm.weight.mul_(50)
+        model[0].auto_model.encoder.layer[1].output.LayerNorm.bias.mul_(50)
+    model.save(str(tmp_path / "large"))
+    result = adapt(
+        tmp_path / "large", pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("gate",), **QUICK
+    )
+    assert any("unequal size" in note for note in result.notes)
+    selection = result.forms[1].form.selection
+    assert selection is not None
+    scales = selection.block_scales
+    assert scales[2] == max(scales) > 10
+    assert scales[-1] == 1
+    loaded = assemble(model, result.forms[1])
+    loaded.save(str(tmp_path / "saved"))
+    assert pooling_of(s2sent.load(tmp_path / "saved", device="cpu")).selection.block_scales == scales
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"steps": 1.5}, "steps must be a whole number"),
+        ({"temperature": float("inf")}, "temperature must be a number above 0, got inf"),
+        ({"temperature": -1.0}, "temperature must be a number above 0"),
+        ({"held_out": 0.9}, "held_out must be at most 0.5"),
+        ({"forms": ("best",)}, "no form 'best'.*as-is"),
+        ({"depth": 0}, "depth must be 'auto' or a number"),
+        ({"map_learning_rates": ()}, "at least one"),
+        ({"precision": "int8"}, "precision must be one of"),
+        ({"selection": {"gate": "wide"}}, "gate"),
+        ({"selection": {"blocks": 9}}, "reaches beyond|blocks"),
+        ({"selection": "gate"}, "must be a table"),
+    ],
+)
+def test_mistakes_are_said_before_the_pass(
+    options: dict[str, object], message: str, bert: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2sent.training.adapt.keep_states", lambda *_, **__: pytest.fail("the pass has begun"))
+    with pytest.raises(ConfigError, match=message):
+        adapt(bert, pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_few_examples_are_said_before_the_model_is_loaded(tmp_path: Path) -> None:
+    data = write(tmp_path / "few.csv", ["anchor", "positive"], [("a", "b")] * 3)
+    with pytest.raises(DataError, match="At least 50"):
+        adapt("no-such-model", data, tmp_path / "out")
+
+
+def test_a_cut_output_is_no_model(spoiled: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while it saves, nothing is at the output; the same call then makes it."""
+
+    def dying(self: SentenceTransformer, path: str, **_: object) -> None:
+        Path(path, "config.json").write_text("half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceTransformer, "save", dying)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(spoiled, pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("blocks",), **QUICK)
+    assert not (tmp_path / "out").exists()
+    adapt(spoiled, pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("blocks",), **QUICK)
+    assert (tmp_path / "out" / "modules.json").exists()
+    shutil.rmtree(tmp_path / "out")
