@@ -17,6 +17,8 @@ from s2sent.errors import ConfigError
 if TYPE_CHECKING:
     from s2sent.training.adapt import AdaptResult
 
+LINE_EVERY = 60.0
+"""Seconds between lines where there is no terminal to draw a bar on."""
 _FORM, _TRAINING, _RUN = "The form", "The training", "The run"
 _SELECTION = ("blocks", "gate", "frequencies", "reduction", "squeeze", "scale", "prior", "bias")
 
@@ -106,7 +108,7 @@ def adapt(
 
         chosen = _recipe(given, recipe)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    screen = _screen()
+    screen = Screen()
     try:
         with screen.bar:
             result = run(recipe=chosen, output=output, restart=restart, states=states, device=device, listener=screen)
@@ -151,40 +153,34 @@ def _blocks(text: str) -> int | tuple[int, ...]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _screen() -> Any:
-    from s2sent.training.adapt import AdaptListener
+class Screen:
+    """What a person sees: a bar for the pass, a note for what is done now. An `AdaptListener`."""
 
-    class Screen(AdaptListener):
-        """A bar for the pass, a line for every form."""
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn())
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)
+        self.task = self.bar.add_task("Starting", total=None)
+        self.spoke = time.monotonic()
 
-        def __init__(self) -> None:
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                RateColumn(),
-                TimeRemainingColumn(),
-                console=errors,
-                transient=True,
-            )
-            self.task = self.bar.add_task("Starting", total=None)
+    def note(self, text: str) -> None:
+        """A line."""
+        errors.print(escape(text), soft_wrap=True)
+
+    def doing(self, what: str) -> None:
+        """The bar's name."""
+        self.bar.update(self.task, description=escape(what))
+        if not errors.is_terminal:
+            self.note(f"{what} …")
+
+    def encoding(self, done: int, texts: int) -> None:
+        """Move the bar; where there is none, a line now and then."""
+        self.bar.update(self.task, completed=done, total=texts)
+        if not errors.is_terminal and time.monotonic() - self.spoke > LINE_EVERY:
             self.spoke = time.monotonic()
+            self.note(f"{done:,} of {texts:,} texts")
 
-        def note(self, text: str) -> None:
-            errors.print(escape(text), soft_wrap=True)
-
-        def doing(self, what: str) -> None:
-            self.bar.update(self.task, description=escape(what))
-            if not errors.is_terminal:
-                self.note(f"{what} …")
-
-        def encoding(self, done: int, texts: int) -> None:
-            self.bar.update(self.task, completed=done, total=texts)
-            if not errors.is_terminal and time.monotonic() - self.spoke > 60:
-                self.spoke = time.monotonic()
-                self.note(f"{done:,} of {texts:,} texts")
-
-    return Screen()
+    def trained(self, result: object, base: object) -> None:
+        """The table at the end tells it."""
 
 
 def _show(result: AdaptResult, output: Path) -> None:

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from s2sent.data.examples import Columns, Examples, Kind, read_examples
@@ -21,12 +20,9 @@ from s2sent.experiments.plan import Run
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import PoolingMode
 from s2sent.selection import SelectionConfig
-from s2sent.training.frozen import Contrast, Form, FormResult, FrozenTrainer, Head, Reader, TrainingOptions, split
+from s2sent.training.frozen import Contrast, Form, FormResult, FrozenTrainer, TrainingOptions, split, text_encoder
 from s2sent.training.log import Listener
 from s2sent.training.recipes import Frozen
-
-CHUNK = 512
-"""Texts whose vectors are made together."""
 
 
 @dataclass
@@ -106,7 +102,7 @@ def train_frozen(run: Run, work: Path, sentences: Iterable[str], listener: Liste
     try:
         examples = _examples(recipe.corpus, recipe.columns)
         states = _kept_states(bench, tuple(examples.texts), True)
-        texts = tuple(sorted({sentence or "." for sentence in sentences}))
+        texts = tuple(sorted({sentence or "." for sentence in sentences}))  # an empty one is shown as a full stop
         # Transfer tasks have a hundred thousand texts, and the forms that they score need only the usual sums.
         scored = _kept_states(bench, texts, not any(name in run.evaluation.tasks for name in ("MR", "SST-2")))
     finally:
@@ -119,7 +115,8 @@ def train_frozen(run: Run, work: Path, sentences: Iterable[str], listener: Liste
     reader = trainer.reader(head, scored)
     if recipe.shuffled:
         reader.shuffle(recipe.seed)
-    vectors = Vectors(Encoder(run.name, _encode(head, reader, texts)))
+    encode = text_encoder(head, reader, texts)
+    vectors = Vectors(Encoder(run.name, lambda given: encode([text or "." for text in given])))
     found: dict[str, Any] = {
         "parameters": {"added": result.parameters, "backbone": states.parameters},
         "held_out": {
@@ -166,14 +163,3 @@ def _fitted(recipe: Frozen, trainer: FrozenTrainer, depth: int) -> FormResult:
         return trainer.fit(replace(best.form, map=True)) if recipe.map else best
     starts = ("uniform", "last") if selection.has_block_logits or selection.gate == "per_feature" else ()
     return trainer.fit(Form("form", selection, recipe.map, starts))
-
-
-def _encode(head: Head, reader: Reader, texts: Sequence[str]) -> Any:
-    row = {text: number for number, text in enumerate(texts)}
-
-    @torch.inference_mode()
-    def encode(sentences: list[str]) -> Any:
-        rows = torch.tensor([row[sentence or "."] for sentence in sentences])
-        return np.concatenate([head(reader, rows[i : i + CHUNK]).numpy() for i in range(0, len(rows), CHUNK)])
-
-    return encode

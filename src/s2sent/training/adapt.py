@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -45,7 +45,6 @@ from s2sent.training.frozen import (
     block_scales,
     split,
 )
-from s2sent.training.log import Listener
 from s2sent.training.precision import bf16_problem
 from s2sent.training.recipes import to_toml
 
@@ -220,14 +219,36 @@ class AdaptResult:
     states: Path | None = None
 
 
-class AdaptListener(Listener):
-    """Hears how adapting goes. This one keeps silent; the command line's draws a bar."""
+class AdaptListener(Protocol):
+    """Hears how adapting goes."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know, in a line."""
+
+    def doing(self, what: str) -> None:
+        """Something begins that may take a while."""
 
     def encoding(self, done: int, texts: int) -> None:
         """So many texts of all have been through the encoder."""
 
     def trained(self, result: FormResult, base: FormResult) -> None:
         """A form is trained; `base` is the model as it is."""
+
+
+class Silent:
+    """An `AdaptListener` that says nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def doing(self, what: str) -> None:
+        """Nothing."""
+
+    def encoding(self, done: int, texts: int) -> None:
+        """Nothing."""
+
+    def trained(self, result: FormResult, base: FormResult) -> None:
+        """Nothing."""
 
 
 def adapt(
@@ -268,7 +289,7 @@ def adapt(
         >>> result = s2sent.adapt("sentence-transformers/all-MiniLM-L6-v2", "pairs.csv", "adapted")  # doctest: +SKIP
         >>> result.model.encode(["A sentence."])                                                     # doctest: +SKIP
     """
-    listener = listener or AdaptListener()
+    listener = listener or Silent()
     if recipe is None:
         if model is None:
             raise ConfigError("Give a model to adapt, or a recipe that names one.")

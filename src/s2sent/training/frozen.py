@@ -30,6 +30,8 @@ NOISE = 2.0
 """Standard errors of the held-out difference by which a form must beat the model as it is."""
 WATCHED = 512
 """Held-out examples that are looked at on the way, to find the best step. The result is measured on all of them."""
+CHUNK = 512
+"""Texts whose vectors are made together."""
 UNEQUAL = 4.0
 """Where the largest of the blocks is so many times the smallest, each is divided by its own size."""
 
@@ -421,6 +423,18 @@ class FrozenTrainer:
         texts = torch.unique(self.objective.rows[self.held_out[:WATCHED]])[:WATCHED]
         weights = head.select(reader, texts).weights  # (b, n, d)
         return dict(zip(reader.indices, weights.mean(dim=(0, 2)).tolist(), strict=True))
+
+
+def text_encoder(head: Head, reader: Reader, texts: Sequence[str]) -> Callable[[list[str]], NDArray[np.float32]]:
+    """Return a function from texts, whose states are kept, to the vectors that a trained form gives them."""
+    row = {text: number for number, text in enumerate(texts)}
+
+    @torch.inference_mode()
+    def encode(wanted: list[str]) -> NDArray[np.float32]:
+        rows = torch.tensor([row[text] for text in wanted])
+        return np.concatenate([head(reader, rows[i : i + CHUNK]).numpy() for i in range(0, len(rows), CHUNK)])
+
+    return encode
 
 
 def split(anchors: Sequence[str], share: float, most: int, seed: int) -> tuple[Tensor, Tensor]:
