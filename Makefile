@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-long lint format bench clean
+.PHONY: help demo demo-train test test-long lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,8 +23,11 @@ $(READY): $(VENV)/.demo
 	$(INSTALL) --no-deps fastembed
 	touch $@
 
-demo: $(VENV)/.demo  ## train an encoder made for something else, with and without the selector: demo/report.html
-	$(BIN)/python examples/demo.py $(if $(BACKBONE),--backbone $(BACKBONE)) $(if $(CORPUS),--corpus $(CORPUS))
+demo: $(VENV)/.demo  ## adapt an encoder made for something else, in two minutes: demo/report.html
+	$(BIN)/python examples/demo.py $(if $(MODEL),--model $(MODEL))
+
+demo-train: $(VENV)/.demo  ## the same with the encoder itself trained, for comparison: slower
+	$(BIN)/python examples/demo_train.py $(if $(MODEL),--model $(MODEL))
 
 test: $(READY)  ## the test suite (what needs real data skips without S2SENT_DATA)
 	$(BIN)/python -m pytest

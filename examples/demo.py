@@ -2,10 +2,10 @@
 
 python examples/demo.py [--model FOLDER_OR_NAME] [--pairs 2800] [--folder demo]
 
-The encoder is a DistilBERT that others tuned to tag grammar errors (see grammar_tagger.py), the pairs are half of STS-B's
-training split with their scores; both come from the package registry. The encoder stays frozen: it is run once over the
-texts, and then each form of selection is trained in seconds. STS-B test, which nothing was trained or chosen on, tells
-what came of it. Everything ends in FOLDER/report.html; a second start goes on where the first one stopped.
+The encoder is a DistilBERT that others tuned to tag grammar errors (see grammar_tagger.py), the pairs are half of
+STS-B's training split with their scores; both come from the package registry. The encoder stays frozen: it is run once
+over the texts, and then each form of selection is trained in seconds. STS-B test, which nothing was trained or chosen
+on, tells what came of it. Everything ends in FOLDER/report.html; a second start goes on where the first one stopped.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main() -> None:
         "Scored on": "STS-B test, raw text, 1,379 pairs",
         "Command": shlex.join(["python", "examples/demo.py", *sys.argv[1:]]),
         "Versions": f"s2sent {s2sent.__version__}, torch {version('torch')}, Python {platform.python_version()}",
-        "Time": f"{seconds:.0f} s in all; pass {adapted.seconds['pass']:.0f} s, training {adapted.seconds['training']:.0f} s",
+        "Time": f"{seconds:.0f} s in all; " + ", ".join(f"{name} {s:.0f} s" for name, s in adapted.seconds.items()),
     }
     body = "\n".join([*story(adapted, scored, grid, verdict, seconds), facts(about)])
     report = folder / "report.html"
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def scored_pairs(path: Path, count: int) -> Path:
-    """Some of STS-B's training pairs with their scores, as a csv: every so many-th, so that all kinds of text are there."""
+    """Some of STS-B's training pairs with their scores, as a csv: every so many-th, for they are sorted by origin."""
     (part,) = read_stsb_wheel(STSB_WHEEL.fetch(cache_folder()), "STS-B-train").subsets
     rows = list(zip(part.first, part.second, part.gold.tolist(), strict=True))
     chosen = [rows[i] for i in np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int)]
@@ -196,9 +196,9 @@ def score_grid(adapted: AdaptResult, scored: dict[str, Scored]) -> Grid:
         )
     columns = ("held-out loss", "lower by", "parameters", "STS-B test", "95 % interval", "against as-is")
     below = (
-        "as-is: the last block, averaged, as everybody does. blocks: one weight per block. gate: weights per feature that "
-        "depend on the sentence. +map: a linear map behind. The form is kept by its held-out loss. 100 × Spearman; "
-        "intervals from 1,000 resamples of the pairs.",
+        "as-is: the last block, averaged, as everybody does. blocks: one weight per block. gate: weights per feature "
+        "that depend on the sentence. +map: a linear map behind. The form is kept by its held-out loss. "
+        "100 × Spearman; intervals from 1,000 resamples of the pairs.",
     )
     return Grid(columns, tuple(rows), below)
 

@@ -241,6 +241,15 @@ def states_key(fingerprint: str, texts: Iterable[str], sums: Sums, *, pooling: s
 
 
 @dataclass(frozen=True)
+class _Part:
+    """An open file of pooled states: where its values begin, and their type."""
+
+    descriptor: int
+    start: int
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
 class FrozenStates:
     """The states of some texts, on disk.
 
@@ -326,30 +335,37 @@ class FrozenStates:
     def pooled(self, rows: Sequence[int], first: int, last: int) -> Tensor:
         """Read the pooled states `first` to `last` of some texts: (rows, n, d) in fp32."""
         count = last - first + 1
-        found = np.empty((len(rows), count, self.dim), dtype=np.float32)
+        files = [self._opened(number) for number in range(self.parts)]
+        dtype = np.dtype(np.float32) if any(file.dtype == np.float32 for file in files) else np.dtype(np.float16)
+        found = np.empty((len(rows), count, self.dim), dtype=dtype)
+        places = memoryview(found.view(np.uint8).reshape(-1))  # type: ignore[arg-type]
+        size = found[0].nbytes if len(rows) else 0
         for place, row in enumerate(rows):
             number, offset = divmod(row, self.part_size)
-            file, start, dtype = self._opened(number)
-            size = self.dim * dtype.itemsize
-            data = os.pread(file, count * size, start + (offset * self.states + first) * size)
-            found[place] = np.frombuffer(data, dtype).reshape(count, self.dim)
-        return torch.from_numpy(found)
+            file = files[number]
+            start = file.start + (offset * self.states + first) * self.dim * file.dtype.itemsize
+            if file.dtype == dtype:  # straight to its place
+                os.preadv(file.descriptor, [places[place * size : (place + 1) * size]], start)
+            else:
+                data = os.pread(file.descriptor, count * self.dim * file.dtype.itemsize, start)
+                found[place] = np.frombuffer(data, file.dtype).reshape(count, self.dim)
+        return torch.from_numpy(found).float()
 
-    def _opened(self, number: int) -> tuple[int, int, np.dtype[Any]]:
-        """The open file of a part's pooled states, where its values begin, and their type."""
+    def _opened(self, number: int) -> _Part:
         if number not in self._files:
-            values = np.lib.format.open_memmap(self.path(number, "pooled"), mode="r")
-            self._files[number] = (os.open(self.path(number, "pooled"), os.O_RDONLY), values.offset, values.dtype)
+            path = self.path(number, "pooled")
+            values = np.lib.format.open_memmap(path, mode="r")
+            self._files[number] = _Part(os.open(path, os.O_RDONLY), values.offset, values.dtype)
         return self._files[number]
 
     @cached_property
-    def _files(self) -> dict[int, tuple[int, int, np.dtype[Any]]]:
+    def _files(self) -> dict[int, _Part]:
         return {}
 
     def close(self) -> None:
         """Close the files that reading has opened."""
-        for file, _, _ in self._files.values():
-            os.close(file)
+        for file in self._files.values():
+            os.close(file.descriptor)
         self._files.clear()
 
     @torch.inference_mode()
