@@ -47,7 +47,7 @@ format: $(READY)  ## let ruff rewrite what it can
 bench: $(READY)  ## what the selector costs: parameters, latency, memory; how fast training and encoding are
 	$(BIN)/python -m benchmarks.cost
 	if [ -n "$$S2SENT_DATA" ]; then \
-		for what in training selector_step encoding; do $(BIN)/python -m benchmarks.$$what || exit 1; done; fi
+		for what in adapt training selector_step encoding; do $(BIN)/python -m benchmarks.$$what || exit 1; done; fi
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -45,7 +45,7 @@ def test_sums_are_those_of_transformers_own_states(family: str, backbone_of: Bac
                 cosines = np.cos(np.pi * b * (np.arange(length) + 0.5) / length)
                 kept = states.part(0, "cosines")[row, place]
                 np.testing.assert_allclose(kept, cosines @ u[state - 1] / length, rtol=2e-3, atol=2e-3)
-        np.testing.assert_allclose(states.own[row].numpy(), own.encode(SENTENCES[row]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(states.own([row])[0].numpy(), own.encode(SENTENCES[row]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -59,7 +59,7 @@ def test_squeezed_and_fused_they_are_the_models_vectors(pooling: str, bert: Path
     with torch.no_grad():
         vectors = selector.fuse(f.float(), states.pooled(range(len(TEXTS)), 0, DEPTH)).embedding
     np.testing.assert_allclose(vectors, model.encode(TEXTS), rtol=5e-3, atol=5e-3)
-    np.testing.assert_allclose(states.own, model.encode(TEXTS), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(states.own(range(len(TEXTS))), model.encode(TEXTS), rtol=1e-4, atol=1e-5)
 
 
 def test_whole_tokens_are_kept_where_they_are_asked_for(bert: Path, tmp_path: Path) -> None:
@@ -168,6 +168,6 @@ def test_models_with_modules_behind_keep_their_own_vectors(bert: Path, tmp_path:
     model = s2sent.build(bert, blocks=2, reduction=4, normalize=True, device="cpu")
     encoder = StateEncoder(model)
     states = keep_states(encoder, SENTENCES, tmp_path / "s", Sums.of([EVERYTHING], encoder.backbone))
-    own = torch.nn.functional.normalize(states.own, dim=1).numpy()
+    own = torch.nn.functional.normalize(states.own(range(len(SENTENCES))), dim=1).numpy()
     np.testing.assert_allclose(own, model.encode(SENTENCES), rtol=1e-4, atol=1e-5)
     assert DIM == states.dim == states.width

@@ -242,11 +242,12 @@ def states_key(fingerprint: str, texts: Iterable[str], sums: Sums, *, pooling: s
 
 @dataclass(frozen=True)
 class _Part:
-    """An open file of pooled states: where its values begin, and their type."""
+    """An open file: where its values begin, their type, and how many a text has."""
 
     descriptor: int
     start: int
     dtype: np.dtype[Any]
+    width: int
 
 
 @dataclass(frozen=True)
@@ -327,39 +328,42 @@ class FrozenStates:
         """(texts,) tokens of each text; 0 where the tokenizer can read nothing of it."""
         return torch.from_numpy(np.concatenate([self.part(number, "lengths") for number in range(self.parts)]))
 
-    @cached_property
-    def own(self) -> Tensor:
-        """(texts, width) the model's own vectors."""
-        return torch.from_numpy(np.concatenate([self.part(number, "own") for number in range(self.parts)]))
+    def own(self, rows: Sequence[int]) -> Tensor:
+        """Read the model's own vectors of some texts: (rows, width)."""
+        return self._read("own", rows, 0, self.width)
 
     def pooled(self, rows: Sequence[int], first: int, last: int) -> Tensor:
         """Read the pooled states `first` to `last` of some texts: (rows, n, d) in fp32."""
-        count = last - first + 1
-        files = [self._opened(number) for number in range(self.parts)]
+        found = self._read("pooled", rows, first * self.dim, (last - first + 1) * self.dim)
+        return found.view(len(rows), -1, self.dim)
+
+    def _read(self, name: str, rows: Sequence[int], first: int, count: int) -> Tensor:
+        """Read `count` values of some texts, from value `first` of each on: (rows, count) in fp32."""
+        files = [self._opened(number, name) for number in range(self.parts)]
         dtype = np.dtype(np.float32) if any(file.dtype == np.float32 for file in files) else np.dtype(np.float16)
-        found = np.empty((len(rows), count, self.dim), dtype=dtype)
+        found = np.empty((len(rows), count), dtype=dtype)
         places = memoryview(found.view(np.uint8).reshape(-1))  # type: ignore[arg-type]
-        size = found[0].nbytes if len(rows) else 0
+        size = count * dtype.itemsize
         for place, row in enumerate(rows):
             number, offset = divmod(row, self.part_size)
             file = files[number]
-            start = file.start + (offset * self.states + first) * self.dim * file.dtype.itemsize
+            start = file.start + (offset * file.width + first) * file.dtype.itemsize
             if file.dtype == dtype:  # straight to its place
                 os.preadv(file.descriptor, [places[place * size : (place + 1) * size]], start)
             else:
-                data = os.pread(file.descriptor, count * self.dim * file.dtype.itemsize, start)
-                found[place] = np.frombuffer(data, file.dtype).reshape(count, self.dim)
+                found[place] = np.frombuffer(os.pread(file.descriptor, count * file.dtype.itemsize, start), file.dtype)
         return torch.from_numpy(found).float()
 
-    def _opened(self, number: int) -> _Part:
-        if number not in self._files:
-            path = self.path(number, "pooled")
+    def _opened(self, number: int, name: str) -> _Part:
+        if (number, name) not in self._files:
+            path = self.path(number, name)
             values = np.lib.format.open_memmap(path, mode="r")
-            self._files[number] = _Part(os.open(path, os.O_RDONLY), values.offset, values.dtype)
-        return self._files[number]
+            width = int(np.prod(values.shape[1:]))
+            self._files[number, name] = _Part(os.open(path, os.O_RDONLY), values.offset, values.dtype, width)
+        return self._files[number, name]
 
     @cached_property
-    def _files(self) -> dict[int, _Part]:
+    def _files(self) -> dict[tuple[int, str], _Part]:
         return {}
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ class Head(nn.Module):
     def forward(self, reader: Reader, rows: Tensor) -> Tensor:
         """Return the vectors (b, width) of some texts."""
         if self.selector is None:
-            vectors = reader.states.own[rows]
+            vectors = reader.states.own(rows.tolist())
         else:
             vectors = self.select(reader, rows).embedding
             for module in self._behind:
