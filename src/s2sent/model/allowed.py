@@ -123,7 +123,7 @@ _TOKENIZER_CALL: Rules = {
 # The host calls the method of the model that is named here.
 _MODALITY: Rules = {
     "method": one_of("forward"),
-    "method_output_name": NAME,
+    "method_output_name": one_of("last_hidden_state"),  # with another, encode fails or pools what is no token
     "format": one_of("structured", "flat", "auto"),
 }
 TRANSFORMER: Rules = {
