@@ -111,7 +111,7 @@ class Attack:
 
 @dataclass
 class Watch:
-    """Notes every file that Python opens."""
+    """Notes every file that Python opens, by its real path. What Rust and C++ open it does not see."""
 
     opened: list[str] = field(default_factory=list)
     on: bool = False
@@ -119,16 +119,18 @@ class Watch:
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
         """Take note."""
         if self.on and event == "open" and isinstance(args[0], str | bytes | os.PathLike):
-            self.opened.append(os.fsdecode(args[0]))
+            with contextlib.suppress(ValueError):  # NUL
+                self.opened.append(os.path.realpath(os.fsdecode(args[0])))
 
 
+SCRATCH = tempfile.TemporaryDirectory(prefix="attacks-")  # gone when the process ends
 WATCH = Watch()
 sys.addaudithook(WATCH.hook)
 
 
 @cache
 def fresh(kind: str) -> Path:
-    """Make a tiny model once: `own` (Transformer and SelectivePooling), `dense` or `router`."""
+    """Make a tiny model once: `own` (Transformer and SelectivePooling), `dense`, `router` or `export`."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense, Router, Transformer
@@ -139,7 +141,7 @@ def fresh(kind: str) -> Path:
     import s2sent
 
     torch.set_num_threads(1)
-    root = Path(tempfile.mkdtemp(prefix="attack-model-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = {word: index for index, word in enumerate([*names, *WORDS])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -149,6 +151,8 @@ def fresh(kind: str) -> Path:
     )
     kinds = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(kinds, names, strict=True)))
+    if kind == "export":
+        return make_export(root / kind, tokenizer)
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(vocabulary),
@@ -173,10 +177,49 @@ def fresh(kind: str) -> Path:
     return root / kind
 
 
+def make_export(folder: Path, tokenizer: Any, values: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)) -> Path:
+    """Write the smallest graph that is an export: the sum of a text's token ids, times four weights."""
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    write_graph(folder, values)
+    framing = {"prefix": [2], "suffix": [3], "room": 30}
+    size = (folder / "tokenizer.json").stat().st_size
+    config = {"format": 1, "framing": framing, "dimension": 4, "padding": 0, "special": [0, 1, 2, 3, 4]}
+    (folder / "s2sent_export.json").write_text(json.dumps({**config, "files": {"tokenizer.json": size}}))
+    return folder
+
+
+def write_graph(folder: Path, values: tuple[float, ...], location: str | None = None) -> None:
+    """Write model.onnx, with its weights inside, or in another file."""
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    if location is None:
+        weights = helper.make_tensor("w", TensorProto.FLOAT, [1, 4], values)
+    else:
+        weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1, 4], data_location=TensorProto.EXTERNAL)
+        for key, value in (("location", location), ("offset", "0"), ("length", "16")):
+            weights.external_data.add(key=key, value=value)
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], np.array([1]))
+    nodes = [
+        helper.make_node("Mul", ["input_ids", "attention_mask"], ["real"]),
+        helper.make_node("Cast", ["real"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["numbers", "axes"], ["sum"], keepdims=1),
+        helper.make_node("MatMul", ["sum", "w"], ["sentence_embedding"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "l"]) for name in ("input_ids", "attention_mask")
+    ]
+    output = helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["b", 4])
+    graph = helper.make_graph(nodes, "g", inputs, [output], [weights, axes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+
+
 @cache
 def texts() -> Path:
     """Make inputs for the verbs: lines of text, and an STS-B of a few pairs."""
-    root = Path(tempfile.mkdtemp(prefix="attack-texts-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     lines = [" ".join(WORDS[start : start + 5]) for start in range(8)]
     (root / "lines.txt").write_text("\n".join(lines * 8) + "\n")
     (root / "STS" / "STSBenchmark").mkdir(parents=True)
@@ -203,7 +246,7 @@ def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
     tasks = ("--tasks", "STS-B", "--data", str(data))
     train = ("--output", str(scratch / "t"), "--steps", "1", "--batch-size", "4", "--dev", "none", "--backbone", folder)
     return {
-        "load": lambda: s2sent.load(folder, device="cpu"),
+        "load": lambda: s2sent.load(folder, device="cpu").encode(["the cat"]),
         "build": lambda: s2sent.build(folder, blocks=2, reduction=4, device="cpu"),
         "encode": lambda: command("encode", folder, lines, str(scratch / "v.npy")),
         "evaluate": lambda: command("evaluate", folder, *tasks),
@@ -218,7 +261,7 @@ def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
 def target(attack: Attack, spoil: Spoil) -> Iterator[Target]:
     """Give a fresh folder, spoiled."""
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
-        root = Path(name)
+        root = Path(name).resolve()
         shutil.copytree(fresh(attack.modules), root / "model")
         shutil.copytree(fresh("own"), root / "outside")
         made = Target(root / "model", root / "outside", root / "code-was-run")
@@ -326,7 +369,7 @@ def attacks_of_this_folder() -> dict[str, Attack]:
 
 def main(attacks: dict[str, Attack]) -> None:
     """Try attacks, and exit with 1 if one works."""
-    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="attack-cache-")
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=SCRATCH.name)
     # The control runs in a process of its own: what it imports or changes must not help s2sent.
     here = str(Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {here!r}); import common; common.print_controls({list(attacks)!r})"

@@ -239,7 +239,7 @@ def test_what_cannot_encode_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="no model folder"):
             as_encoder(path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="is empty"):
+    with pytest.raises(ModelError, match="holds no model"):
         as_encoder(tmp_path / "empty")
     with pytest.raises(ModelError, match="cannot encode sentences"):
         as_encoder(42)

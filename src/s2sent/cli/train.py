@@ -224,11 +224,12 @@ def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def _family(backbone: str) -> Any:
     """Which preset fits a backbone: RoBERTa's kin, or everybody else."""
-    from s2sent.model.folder import locate
+    from s2sent.model.folder import check_model, locate
     from s2sent.outside import Table
 
     try:
-        kind = Table.read_json(locate(backbone) / "config.json").get("model_type", str, "")
+        encoder = check_model(locate(backbone)).modules[0]
+        kind = Table.read_json(encoder / "config.json").get("model_type", str, "")
     except S2SentError:  # loading it will say what is wrong, if anything is
         return "bert"
     return "roberta" if "roberta" in kind else "bert"

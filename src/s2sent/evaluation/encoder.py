@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from s2sent.disk import whole_file
 from s2sent.errors import DataError, ModelError, S2SentError
-from s2sent.model.exported import OnnxEncoder, is_export
+from s2sent.model.exported import ExportConfig, OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 from s2sent.model.folder import check_model, find_folder, locate
 from s2sent.outside import open_file
@@ -87,8 +87,8 @@ def _from_path(path: str, name: str | None) -> Encoder:
                 loaded.append(_host_encode(load_model(str(folder))))
             return loaded[0](sentences)
 
-        if not is_export(folder):
-            check_model(folder)  # before the fingerprint, which reads every file
+        # Before the fingerprint, which reads every file.
+        ExportConfig.read(folder) if is_export(folder) else check_model(folder)
         return Encoder(name or title_of(path), encode, fingerprint_folder(folder))
     # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
     return as_encoder(load_model(path), name or path)

@@ -25,6 +25,7 @@ from s2sent.disk import locked, whole_file
 from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
+from s2sent.outside import read_json
 from s2sent.training.log import Listener
 from s2sent.training.recipes import Recipe
 
@@ -168,7 +169,7 @@ def _trained(
 
     facts = output / "training" / "seconds.json"
     if (output / "modules.json").exists() and facts.exists():
-        return load_in_torch(output, device=device), json.loads(facts.read_text(encoding="utf-8"))
+        return load_in_torch(output, device=device), read_json(facts)
     dev = work / "dev.csv"
     _write_dev(dev, run.evaluation.read_dev())
     recipe = replace(run.recipe, dev=str(dev))

@@ -28,6 +28,7 @@ from s2sent.experiments.plan import Settings, scale_blocks
 from s2sent.experiments.published import paper_grid
 from s2sent.experiments.store import Record
 from s2sent.experiments.tables import Results, cells, gradient_grid, score_grid, scores_csv
+from s2sent.outside import read_json
 
 Files = dict[str, bytes]
 """What a report consists of, by its place in the folder."""
@@ -96,7 +97,7 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name in ("tables", "figures"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        earlier = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else []
+        earlier = read_json(listed) if listed.exists() else []
     except (OSError, ValueError) as error:
         raise ConfigError(f"The report cannot be written to {folder}: {error}.") from error
     names = sorted(files)

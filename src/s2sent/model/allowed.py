@@ -421,9 +421,7 @@ def check_keys(table: Table, rules: Rules) -> None:
     for key, value in table.values.items():
         rule = rules.get(key)
         if rule is None:
-            raise _refusal(
-                table, key, "s2sent does not know this key, and a loader might open a file or run code for it"
-            )
+            raise _refusal(table, key, "s2sent does not know this key; a loader might open a file or run code for it")
         if isinstance(rule, Rule):
             check_value(table, key, value, rule)
         elif value is not None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.fingerprint import fingerprint_folder
+from s2sent.model.folder import check_links
 from s2sent.model.framing import Framing
 from s2sent.outside import Table, exists, open_file, shown
 from s2sent.texts import NO_TEXT, lone_surrogate, texts_of
@@ -72,6 +73,7 @@ class ExportConfig:
     @classmethod
     def read(cls, folder: Path) -> ExportConfig:
         """Read and check the config of an exported folder, and that all of its files are there and whole."""
+        check_links(folder)
         table = Table.read_json(folder / CONFIG, error=ModelError, hint=_AGAIN)
         version = table.values.pop("format", None)
         if not isinstance(version, int) or version > FORMAT:

@@ -116,7 +116,7 @@ def check_sentence_model(folder: Path) -> CheckedFolder:
             "backbone's, s2sent.build makes a model from it."
         )
     checked = CheckedFolder(folder)
-    _check_links(folder)
+    check_links(folder)
     modules = _read_json(source)
     if not isinstance(modules, list) or not modules:
         raise ModelError(f"{shown(source)} does not list modules, each with a type and a path. {_AGAIN}")
@@ -142,8 +142,12 @@ def check_sentence_model(folder: Path) -> CheckedFolder:
 def check_backbone(folder: Path) -> CheckedFolder:
     """Raise a `ModelError` that names file and key unless `folder` is a whole Transformer that brings no code."""
     checked = CheckedFolder(folder)
-    _present(folder / "config.json")
-    _check_links(folder)
+    if not exists(folder / "config.json"):
+        raise ModelError(
+            f"{shown(folder / 'config.json')} is missing, and so is modules.json: the folder holds no model, or one "
+            "that is not whole."
+        )
+    check_links(folder)
     _check_encoder(checked, folder)
     checked.modules.append(folder)
     return checked
@@ -230,7 +234,7 @@ def _check_files(place: Path) -> None:
             )
 
 
-def _check_links(folder: Path) -> None:
+def check_links(folder: Path) -> None:
     """Refuse links that lead out of the folder, wherever in it they are."""
     root = folder.resolve()
     homes = [root]

@@ -33,7 +33,8 @@ def load(
     """Load a model that `model.save` wrote, one that `s2sent.export` wrote, or any plain sentence-transformers model.
 
     A folder is refused, with the file and the reason, if it names a class outside sentence-transformers and this
-    package, brings code of its own, has weights that are not safetensors, or is missing or cut short.
+    package, has a key in a json file that is not known to be harmless, reaches out of itself, has weights that are not
+    safetensors, not the model's or not finite, or is missing or cut short. docs/security.md says what is promised.
     An exported folder is opened without torch.
 
     Args:
