@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo demo-train test test-long lint format bench clean
+.PHONY: help demo demo-train test test-long fuzz lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -34,6 +34,9 @@ test: $(READY)  ## the test suite (what needs real data skips without S2SENT_DAT
 
 test-long: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m long
+
+fuzz: $(READY)  ## 10,000 changed files for every reader: what came of them
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff format --check .

@@ -2,7 +2,16 @@
 
 
 class S2SentError(ValueError):
-    """Base of every error this package raises on purpose; the command line prints its message without a traceback."""
+    """Base of every error this package raises on purpose; the command line prints its message without a traceback.
+
+    What a file holds may be in the message: escape sequences, zero bytes and halves of characters are spelled out.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if text.isprintable():
+            return text
+        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 class ConfigError(S2SentError):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import io
 import json
-import math
 import os
 import re
 import stat
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from s2sent.errors import DataError, S2SentError
+from s2sent.texts import lone_surrogate
 
 MAX_JSON = 256 << 20
 """Bytes of a json file. The largest tokenizers have some 40 MB."""
@@ -244,8 +245,9 @@ class Table:
         fits = isinstance(value, (int, float) if kind is float else kind) and (kind is bool) == isinstance(value, bool)
         if not fits:
             raise self.fail(key, f"must be {_NAMES[kind]}, got {_kind(value)}")
-        if kind is float and not math.isfinite(value):  # type: ignore[arg-type]
-            raise self.fail(key, f"must be a finite number, got {value}")
+        # Not math.isfinite, which fails on whole numbers that no float can hold.
+        if kind is float and not -sys.float_info.max <= value <= sys.float_info.max:  # type: ignore[operator]
+            raise self.fail(key, f"must be a finite number, got {shown(repr(value))}")
         return value  # type: ignore[return-value]
 
 
@@ -277,17 +279,9 @@ def _check_plain(value: object, source: object, error: type[S2SentError], hint: 
                 below += item
                 if isinstance(item, dict):
                     below += item.values()
-            elif isinstance(item, str) and not item.isascii() and _has_surrogate(item):
+            elif isinstance(item, str) and lone_surrogate(item):
                 raise error(_sentence(source, f"has half a character (a lone surrogate) in {shown(item)}", hint))
         level, depth = below, depth + 1
-
-
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _kind(value: object) -> str:

@@ -239,10 +239,10 @@ def test_blocks_beyond_the_depth_are_refused_even_if_only_the_last_is_used(bert:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"blocks": 0}, "blocks=0.*at least 1"),
+        ({"blocks": 0}, "blocks must be .* at least 1, got 0"),
         ({"reduction": DIM + 1}, f"reduction={DIM + 1}.*{DIM}"),
         ({"frequencies": DIM + 1}, f"frequencies={DIM + 1}.*{DIM}"),
-        ({"squeeze": "fft"}, "squeeze='fft'.*'dct', 'gap', 'none'"),
+        ({"squeeze": "fft"}, "squeeze must be one of 'dct', 'gap', 'none', got 'fft'"),
         ({"layers": 3}, "layers.*Legal.*blocks"),
         ({"pooling": "max"}, "pooling='max'.*'mean', 'cls', 'mask'"),
         ({"selection": SelectionConfig(), "blocks": 2}, "either.*blocks"),

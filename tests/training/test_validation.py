@@ -48,7 +48,7 @@ def test_what_cannot_be_ranked_is_refused_with_its_line(content: str, said: str,
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DataError, match="is not a file"):
+    with pytest.raises(DataError, match="is a folder, not a file"):
         read_pairs(tmp_path / "folder.csv")
     with pytest.raises(DataError, match=r"read from \.csv or \.tsv files"):
         read_pairs(tmp_path / "pairs.jsonl")

@@ -23,11 +23,13 @@ class Rule:
 
     Attributes:
         what: In words, for the message.
-        fits: Whether a value is that. Null always fits: it stands for the default.
+        fits: Whether a value is that.
+        has_default: Whether null fits, too, and stands for the default.
     """
 
     what: str
     fits: Callable[[Any], bool]
+    has_default: bool = True
 
 
 Rules = Mapping[str, "Rule | Rules"]
@@ -122,8 +124,9 @@ _TOKENIZER_CALL: Rules = {
 }
 # The host calls the method of the model that is named here.
 _MODALITY: Rules = {
-    "method": one_of("forward"),
-    "method_output_name": NAME,
+    "method": replace(one_of("forward"), has_default=False),
+    # With another, encode fails or pools what is no token.
+    "method_output_name": replace(one_of("last_hidden_state"), has_default=False),
     "format": one_of("structured", "flat", "auto"),
 }
 TRANSFORMER: Rules = {
@@ -419,17 +422,15 @@ def check_keys(table: Table, rules: Rules) -> None:
         rule = rules.get(key)
         if rule is None:
             raise _refusal(table, key, "s2sent does not know this key; a loader might open a file or run code for it")
-        if value is None:
-            continue
         if isinstance(rule, Rule):
             check_value(table, key, value, rule)
-        else:
+        elif value is not None:
             check_keys(table.table(key), rule)
 
 
 def check_value(table: Table, key: str, value: Any, rule: Rule) -> None:
     """Raise a `ModelError` with file and key unless the value fits the rule."""
-    if value is not None and not rule.fits(value):
+    if not (rule.has_default if value is None else rule.fits(value)):
         raise _refusal(table, key, f"must be {rule.what}, got {shown(value)}")
 
 

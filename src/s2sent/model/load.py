@@ -113,6 +113,7 @@ def _load_sentence_model(folder: Path, device: str | None, model_kwargs: dict[st
             processor_kwargs={"trust_remote_code": False},
             config_kwargs={"trust_remote_code": False},
         )
+        _try_tokenizer(model)
     _check_finite(model, checked)
     check_inputs_of(model)
     return model
@@ -129,11 +130,20 @@ def _load_backbone(folder: Path, device: str | None, model_kwargs: dict[str, Any
     with _loading(checked):
         encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs={**(model_kwargs or {}), **SAFE})
         model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
+        _try_tokenizer(model)
     if (limit := max_tokens(encoder.auto_model)) is not None:  # the host may allow more than there are positions for
         encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
     _check_finite(model, checked)
     check_inputs_of(model)
     return model
+
+
+def _try_tokenizer(model: SentenceTransformer) -> None:
+    """Tokenise a short and a long text: settings that cannot be followed show now, not in the middle of a corpus."""
+    from sentence_transformers.base.modules import Transformer
+
+    if isinstance(model[0], Transformer):
+        model.preprocess(["A text.", "A longer text. " * 200])
 
 
 def _check_finite(model: SentenceTransformer, checked: CheckedFolder) -> None:

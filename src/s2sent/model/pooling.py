@@ -244,7 +244,8 @@ class SelectivePooling(Module):
             cls.load_torch_weights(model_name_or_path, subfolder=subfolder, model=module, **hub)
         except RuntimeError as error:
             weights = Path(model_name_or_path, subfolder, "model.safetensors")
-            raise ModelError(f"{weights} does not fit the config.json beside it: {error}") from error
+            reason = " ".join(str(error).split())
+            raise ModelError(f"{weights} does not fit the config.json beside it: {reason}") from error
         return module
 
 

@@ -7,6 +7,7 @@ model as it was run, and can be run again from there.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -31,8 +32,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a text"),
 }
-_LARGEST = 2**53
-"""Of any number in a recipe; beyond it a float no longer counts in ones, and a seed no longer fits."""
+_LARGEST_INT = 2**53
+"""Beyond it a float no longer counts in ones."""
 _MOST_VIEWS = 64
 """Each view is a pass of the encoder over the batch."""
 
@@ -150,7 +151,8 @@ class Recipe:
             fits = isinstance(value, types) and (isinstance(value, bool) == (kind == "bool"))
             self._check(option.name, fits, what)
             if kind in ("int", "float"):
-                self._check(option.name, -_LARGEST <= value <= _LARGEST, f"a finite number of at most {_LARGEST}")
+                largest = _LARGEST_INT if kind == "int" else sys.float_info.max
+                self._check(option.name, -largest <= value <= largest, f"a finite number of at most {largest}")
 
     def _check(self, name: str, legal: bool, what: str) -> None:
         if not legal:
