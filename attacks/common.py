@@ -218,10 +218,12 @@ def write_graph(folder: Path, values: tuple[float, ...], location: str | None = 
 
 @cache
 def texts() -> Path:
-    """Make inputs for the verbs: lines of text, and an STS-B of a few pairs."""
+    """Make inputs for the verbs: lines of text, pairs, and an STS-B of a few pairs."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     lines = [" ".join(WORDS[start : start + 5]) for start in range(8)]
     (root / "lines.txt").write_text("\n".join(lines * 8) + "\n")
+    pairs = [f"{one} {two},{two} {one}" for one in WORDS for two in WORDS if one != two]
+    (root / "pairs.csv").write_text("\n".join(["anchor,positive", *pairs]) + "\n")
     (root / "STS" / "STSBenchmark").mkdir(parents=True)
     for split in ("train", "dev", "test"):
         rows = [f"main\tx\t2012\t{i}\t{i % 5}.0\t{lines[i]}\t{lines[-i]}" for i in range(8)]
@@ -245,6 +247,7 @@ def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
     lines = str(data / "lines.txt")
     tasks = ("--tasks", "STS-B", "--data", str(data))
     train = ("--output", str(scratch / "t"), "--steps", "1", "--batch-size", "4", "--dev", "none", "--backbone", folder)
+    adapt = ("--output", str(scratch / "a"), "--states", str(scratch / "s"), "--form", "blocks", "--steps", "1")
     return {
         "load": lambda: s2sent.load(folder, device="cpu").encode(["the cat"]),
         "build": lambda: s2sent.build(folder, blocks=2, reduction=4, device="cpu"),
@@ -254,6 +257,7 @@ def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
         "inspect": lambda: command("inspect", folder, "the cat"),
         "train": lambda: command("train", lines, *train, "--blocks", "2", "--reduction", "4"),
         "export": lambda: command("export", folder, str(scratch / "onnx")),
+        "adapt": lambda: command("adapt", folder, str(data / "pairs.csv"), *adapt),
     }
 
 

@@ -7,11 +7,12 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
+import s2sent
 from conftest import make_backbone
 from s2sent.data import stsb
 from s2sent.data.stsb import STSB_WHEEL
@@ -35,42 +36,48 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("demo")
 
 
-def run(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, steps: int) -> str:
-    backbone = folder.parent / "tiny-bert"
-    if not backbone.exists():
-        make_backbone(backbone, "bert", num_hidden_layers=4)
-    options = ["--backbone", str(backbone), "--steps", str(steps), "--folder", str(folder)]
-    monkeypatch.setattr(sys, "argv", ["demo.py", *options])
-    demo.main()
-    return (folder / "report.html").read_text()
+def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str) -> None:
+    model = folder.parent / "tiny-bert"
+    if not model.exists():
+        make_backbone(model, "bert", num_hidden_layers=4)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--model", str(model), "--folder", str(folder), *options])
+    module.main()
 
 
-def table(page: str) -> dict[str, str]:
-    """The scores of the first table, by row."""
-    return dict(re.findall(r"<tr><th>([^<]*)</th><td>(?:<b>)?([\d.-]+)", page.split("</table>")[0]))
-
-
-def test_the_story_is_told_and_a_second_start_trains_nothing(
+def test_the_story_is_told_and_a_second_start_does_not_encode_again(
     demo: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "demo"
-    page = run(demo, monkeypatch, folder, steps=4)
+    run(demo, monkeypatch, folder, "--steps", "4", "--pairs", "100")
+    page = (folder / "report.html").read_text()
     assert capsys.readouterr().out.strip().endswith("report.html")
     assert not re.search(r"(?:src|href)=(?!['\"](?:data:|#))|<script", page)
-    assert page.count("<img") == 3
-    scores = table(page)
-    assert set(scores) == {demo.BEFORE, demo.FRESH, demo.BASE, demo.OURS}
-    weights = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
-    assert len(weights) >= 2
-    assert table(run(demo, monkeypatch, folder, steps=4)) == scores
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == weights
-    run(demo, monkeypatch, folder, steps=5)  # another recipe is another training
-    changed = {path for path, when in weights.items() if path.stat().st_mtime_ns != when}
-    assert changed == set(weights)
+    rows = dict(re.findall(r"<tr><th>([^<]+)</th>(.*?)</tr>", page.split("</table>")[0]))
+    names = [name.removesuffix(" (kept)") for name in rows]
+    assert names == ["as-is", "as-is+map", "blocks", "blocks+map", "gate", "gate+map"]
+    assert sum(name.endswith(" (kept)") for name in rows) == 1
+    for query in demo.QUERIES:
+        assert query in page
+    assert len(s2sent.load(folder / "adapted").encode(["yes"])) == 1
+    states = {path: path.stat().st_mtime_ns for path in (folder / "states").rglob("*.npy")}
+    run(demo, monkeypatch, folder, "--steps", "5", "--pairs", "100")
+    assert {path: path.stat().st_mtime_ns for path in (folder / "states").rglob("*.npy")} == states
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "said"), [(-1.0, 0.5, "chance"), (0.2, 0.9, "more than"), (-2.0, -1.0, "below")]
-)
-def test_the_verdict_says_what_came_out(demo: ModuleType, low: float, high: float, said: str) -> None:
-    assert said in demo.said(demo.Interval((low + high) / 2, low, high, 0.5))
+def test_training_for_comparison(
+    demo: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = importlib.import_module("demo_train")
+    run(slow, monkeypatch, tmp_path / "demo", "--steps", "2", "--pairs", "100")
+    printed = capsys.readouterr().out
+    for name in (slow.BEFORE, slow.TRAINED, slow.ADAPTED, slow.BOTH):
+        assert name in printed
+
+
+def test_the_verdict_says_what_came_out(demo: ModuleType, tmp_path: Path) -> None:
+    result = demo.TaskResult("STS-B", {"all": 20.0}, samples=3)
+    kept = SimpleNamespace(form=SimpleNamespace(name="gate"))
+    said = demo.said(kept, result, demo.Interval(30.0, 25.0, 35.0, 0.5), seconds=90)
+    assert "20.0 → 50.0" in said
+    assert "+25.0 to +35.0" in said
+    assert "kept as it is" in demo.said(SimpleNamespace(form=SimpleNamespace(name="as-is")), result, None, 1)

@@ -192,7 +192,7 @@ def _show(result: AdaptResult, output: Path) -> None:
         return
     base = result.forms[0]
     table = Table(box=None, pad_edge=False)
-    for name in ("form", "held-out loss", "lower by", "parameters", "share of each block in % (0: embeddings)"):
+    for name in ("form", "held-out loss", "lower by", "parameters", "share of embeddings and blocks, %"):
         table.add_column(name, justify="left" if name.startswith(("form", "share")) else "right")
     for one in result.forms:
         gain, error = one.gain(base)

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
+from sentence_transformers.base.modules import Normalize, Transformer
 from torch import Tensor
 
 from s2sent.disk import locked, whole_file
@@ -86,6 +86,12 @@ class StateEncoder:
     """
 
     def __init__(self, model: SentenceTransformer, pooling: PoolingMode | None = None, precision: str = "fp32") -> None:
+        modules = list(model)
+        if len(modules) < 2 or not isinstance(modules[0], Transformer):
+            raise ModelError(
+                f"The model is {' → '.join(type(module).__name__ for module in modules)}: a Transformer must come "
+                "first, and right after it a pooling of its states."
+            )
         self.model = model
         self.precision = precision
         self.encoder = TorchEncoder(model)
@@ -93,9 +99,6 @@ class StateEncoder:
         self.transformer = transformer
         self.backbone = Backbone.of(transformer.auto_model)
         self.dim = int(transformer.get_embedding_dimension())
-        modules = list(model)
-        if len(modules) < 2:
-            raise ModelError("The model has no pooling: there is nothing behind its Transformer.")
         self.pooling: PoolingMode = pooling or pooling_of(modules[1])
         # Its job is done on the way out; and what is learned is learned before it.
         self.behind = modules[1:-1] if isinstance(modules[-1], Normalize) else modules[1:]

@@ -475,12 +475,14 @@ class _Adaptation:
         if not bool(readable.all()):
             self._note(f"{int((~readable).sum()):,} examples have a text that the tokenizer cannot read: left out.")
         rows = rows[readable]
+        anchors = [self.examples.texts[row] for row in rows[:, 0].tolist()]
+        train, held_out = split(anchors, self.recipe.held_out, MOST_HELD_OUT, self.recipe.seed)
         temperature = self.recipe.temperature
         objective: Objective = (Pieces if self.examples.kind is Kind.TEXT else Contrast)(rows, temperature)
         if self.examples.scores is not None:
-            objective = Ranking(rows, torch.from_numpy(self.examples.scores)[readable].float(), temperature)
-        anchors = [self.examples.texts[row] for row in rows[:, 0].tolist()]
-        train, held_out = split(anchors, self.recipe.held_out, MOST_HELD_OUT, self.recipe.seed)
+            scores = torch.from_numpy(self.examples.scores)[readable].float()
+            # Groups large enough to rank in, and enough of them to tell the error of their mean.
+            objective = Ranking(rows, scores, temperature, group=min(32, max(4, len(held_out) // 8)))
         behind = self.encoder.behind[1:]
         for module in behind:
             module.requires_grad_(False)
@@ -576,8 +578,10 @@ def assemble(model: SentenceTransformer, result: FormResult) -> SentenceTransfor
 
 
 def share_text(shares: Mapping[int, float]) -> str:
-    """Every block's share in percent, the embeddings (0) first: `0: 12, 1: 40, …`."""
-    return ", ".join(f"{state}: {100 * share:.0f}" for state, share in shares.items())
+    """The shares of the states in percent, in their order; those that were not selected from as a dash."""
+    if not shares:
+        return ""
+    return " ".join(f"{100 * shares[state]:.0f}" if state in shares else "-" for state in range(max(shares) + 1))
 
 
 _CARD = """---
@@ -600,7 +604,7 @@ vectors = model.encode(["A sentence.", "Another one."])
 
 Loss on held-out examples, its standard error, and how much lower it is than that of the model as it is.
 
-| form | held-out loss | error | lower by | error | parameters | share of each block, % |
+| form | held-out loss | error | lower by | error | parameters | share of embeddings and blocks, % |
 |---|---:|---:|---:|---:|---:|---|
 {forms}
 

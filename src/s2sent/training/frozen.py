@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from scipy import stats
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from torch import Tensor, nn
 
@@ -27,7 +28,8 @@ from s2sent.selection import Selection, SelectionConfig, Selector
 AS_IS = "as-is"
 """The form that changes nothing."""
 NOISE = 2.0
-"""Standard errors of the held-out difference by which a form must beat the model as it is."""
+"""Standard errors of the held-out difference by which a form must beat the model as it is; more where few losses tell
+the error, as Student's t has it."""
 WATCHED = 512
 """Held-out examples that are looked at on the way, to find the best step. The result is measured on all of them."""
 CHUNK = 512
@@ -150,7 +152,7 @@ class Ranking:
     rows: Tensor
     scores: Tensor
     temperature: float
-    group: int = 32
+    group: int
     least_ratio: float = 1.0
     cosent: CoSENTLoss = field(init=False)
 
@@ -287,7 +289,8 @@ class FormResult:
     def beats(self, base: FormResult, least_ratio: float = 1.0) -> bool:
         """Whether its loss is lower than another form's by more than the noise, and by at least this factor."""
         gain, error = self.gain(base)
-        return gain > 0 and gain > NOISE * error and base.loss >= least_ratio * self.loss
+        errors = float(stats.t.ppf(stats.norm.cdf(NOISE), len(self.losses) - 1))
+        return gain > 0 and gain > errors * error and base.loss >= least_ratio * self.loss
 
 
 @dataclass
@@ -412,7 +415,7 @@ class FrozenTrainer:
         """Return the losses of these examples, group by group: those that are trained for, or others."""
         losses = losses or self.objective.losses
         groups = examples.split(self.objective.group)  # type: ignore[no-untyped-call]
-        if len(groups) > 1 and len(groups[-1]) < self.objective.group // 2:  # a small group is an easy one
+        if len(groups) > 1 and len(groups[-1]) < len(groups[0]) // 2:  # a small group is an easy one
             groups = groups[:-1]
         return torch.cat([losses(self._columns(head, reader, group), group) for group in groups])
 
