@@ -369,7 +369,7 @@ class _Adaptation:
             self.listener.doing(f"Training {form.name}")
             results.append(trainer.fit(self._scaled(form, scales)))
             self.listener.trained(results[-1], results[0])
-        kept = best_of(results, trainer.objective.least_ratio)
+        kept = best_of(results, trainer.objective)
         depths: tuple[DepthResult, ...] = ()
         if depth == "auto":
             depths, kept = self._depths(trainer, kept)
@@ -395,11 +395,10 @@ class _Adaptation:
 
     @staticmethod
     def _kept_as_it_is(objective: Objective) -> str:
-        if objective.least_ratio > 1:
+        if isinstance(objective, Pieces):
             return (
-                f"No form loses {objective.least_ratio:g} times fewer pieces of text than the model as it is: its last "
-                "block still knows what a text says, and the model is kept as it is. Pairs or scored pairs can tell "
-                "more than plain text."
+                "The model as it is finds nearly all pieces of text that other forms find: its last block still knows what "
+                "a text says, and the model is kept as it is. Pairs or scored pairs can tell more than plain text."
             )
         return (
             f"No form is better than the model as it is by more than {NOISE:g} standard errors on held-out examples: "

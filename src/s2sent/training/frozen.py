@@ -88,14 +88,14 @@ class Objective(Protocol):
     group: int
     """Held-out examples whose losses are computed together."""
 
-    least_ratio: float
-    """How many times lower the held-out loss must be than that of the model as it is, for a form to be kept."""
-
     def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return losses (k,) of some examples, from a tensor (b, d) of vectors for each column; their mean counts."""
 
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return the losses by which forms are compared, on held-out examples."""
+
+    def is_enough(self, base: float, loss: float) -> bool:
+        """Whether a form of this loss, which is lower by more than the noise, is reason enough to leave the base."""
 
 
 @dataclass
@@ -105,7 +105,6 @@ class Contrast:
     rows: Tensor
     temperature: float
     group: int = 256
-    least_ratio: float = 1.0
 
     def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return one loss per example. A candidate that is the anchor's own text, or its positive's, does not count."""
@@ -115,6 +114,10 @@ class Contrast:
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return the same."""
         return self.losses(columns, examples)
+
+    def is_enough(self, base: float, loss: float) -> bool:
+        """Whatever is more than the noise."""
+        return True
 
     def cosines(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return the cosines of anchors and candidates (b, c); the first b candidates are the positives."""
@@ -133,16 +136,19 @@ class Pieces(Contrast):
     A low loss alone says little here: pieces share words, so the lower blocks are good at it in every encoder. What
     tells an encoder whose last block has turned to another task is that it loses pieces which other states find.
     So forms are compared by the share of pieces that do not find their other half, and one is kept only if it loses
-    a fourth of what the model as it is loses, or fewer. docs/adapt.md has the measurements.
+    a fourth of what the model as it is loses, or fewer, and 5 in 100 fewer. docs/adapt.md has the measurements.
     """
 
     group: int = 512
-    least_ratio: float = 4.0
 
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return 1 for a piece that does not find its other half, else 0."""
         found = self.cosines(columns, examples).argmax(dim=1) == torch.arange(len(examples))
         return (~found).float()
+
+    def is_enough(self, base: float, loss: float) -> bool:
+        """Only where the model as it is has lost much that the form finds."""
+        return base >= 4 * loss and base - loss >= 0.05
 
 
 @dataclass
@@ -153,7 +159,6 @@ class Ranking:
     scores: Tensor
     temperature: float
     group: int
-    least_ratio: float = 1.0
     cosent: CoSENTLoss = field(init=False)
 
     def __post_init__(self) -> None:
@@ -167,6 +172,10 @@ class Ranking:
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return the same."""
         return self.losses(columns, examples)
+
+    def is_enough(self, base: float, loss: float) -> bool:
+        """Whatever is more than the noise."""
+        return True
 
 
 class Head(nn.Module):
@@ -286,11 +295,11 @@ class FormResult:
         difference = base.losses - self.losses
         return float(difference.mean()), float(difference.std(ddof=1) / math.sqrt(len(difference)))
 
-    def beats(self, base: FormResult, least_ratio: float = 1.0) -> bool:
-        """Whether its loss is lower than another form's by more than the noise, and by at least this factor."""
+    def beats(self, base: FormResult) -> bool:
+        """Whether its loss is lower than another form's by more than the noise."""
         gain, error = self.gain(base)
         errors = float(stats.t.ppf(stats.norm.cdf(NOISE), len(self.losses) - 1))
-        return gain > 0 and gain > errors * error and base.loss >= least_ratio * self.loss
+        return gain > 0 and gain > errors * error
 
 
 @dataclass
@@ -462,8 +471,8 @@ def block_scales(sizes: Tensor) -> tuple[float, ...]:
     return tuple(round(float(size), 6) for size in sizes / sizes[-1])
 
 
-def best_of(results: Sequence[FormResult], least_ratio: float = 1.0) -> FormResult:
+def best_of(results: Sequence[FormResult], objective: Objective) -> FormResult:
     """Return the form with the lowest held-out loss of those that beat the first, or the first: the model as it is."""
     base = results[0]
-    better = [result for result in results[1:] if result.beats(base, least_ratio)]
+    better = [one for one in results[1:] if one.beats(base) and objective.is_enough(base.loss, one.loss)]
     return min(better, key=lambda result: result.loss, default=base)
