@@ -397,8 +397,8 @@ class _Adaptation:
     def _kept_as_it_is(objective: Objective) -> str:
         if isinstance(objective, Pieces):
             return (
-                "The model as it is finds nearly all pieces of text that other forms find: its last block still knows what "
-                "a text says, and the model is kept as it is. Pairs or scored pairs can tell more than plain text."
+                "The model as it is finds nearly all pieces of text that other forms find: its last block still knows "
+                "what a text says, and the model is kept as it is. Pairs or scored pairs can tell more than plain text."
             )
         return (
             f"No form is better than the model as it is by more than {NOISE:g} standard errors on held-out examples: "
