@@ -330,6 +330,12 @@ def test_unequal_blocks_are_brought_to_one_size(bert: Path, pairs: Path, tmp_pat
     selection = result.forms[1].form.selection
     assert selection is not None
     scales = selection.block_scales
+    some = adapt(
+        tmp_path / "large", pairs, tmp_path / "b", device="cpu", states=tmp_path / "s", forms=("blocks",),
+        selection={"blocks": (2, -1)}, **QUICK,
+    )  # fmt: skip
+    assert some.forms[1].form.selection is not None
+    assert some.forms[1].form.selection.block_scales == (scales[2], 1.0)
     assert scales[2] == max(scales) > 10
     assert scales[-1] == 1
     loaded = assemble(model, result.forms[1])

@@ -23,8 +23,7 @@ from s2sent.disk import new_folder
 from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
 from s2sent.errors import ConfigError
 from s2sent.model.build import build, with_modules
-from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
-from s2sent.model.folder import find_folder
+from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import load_in_torch, open_encoder
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.truncate import keep_blocks
@@ -235,20 +234,8 @@ class AdaptListener(Protocol):
         """A form is trained; `base` is the model as it is."""
 
 
-class Silent:
-    """An `AdaptListener` that says nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-    def doing(self, what: str) -> None:
-        """Nothing."""
-
-    def encoding(self, done: int, texts: int) -> None:
-        """Nothing."""
-
-    def trained(self, result: FormResult, base: FormResult) -> None:
-        """Nothing."""
+class Silent(AdaptListener):
+    """Says nothing."""
 
 
 def adapt(
@@ -442,20 +429,17 @@ class _Adaptation:
                 )
         return forms
 
-    @staticmethod
-    def _scaled(form: Form, scales: tuple[float, ...]) -> Form:
+    def _scaled(self, form: Form, scales: tuple[float, ...]) -> Form:
         if form.selection is None or not scales or form.selection.block_scales:
             return form
-        own = tuple(scales[state] for state in form.selection.listed if state >= 0)
+        own = tuple(scales[state] for state in self.encoder.backbone.indices(form.selection))
         return replace(form, selection=replace(form.selection, block_scales=own))
 
     def _keep_states(self, forms: Sequence[Form]) -> FrozenStates:
         began = time.perf_counter()
         sums = Sums.of([form.selection for form in forms if form.selection], self.encoder.backbone)
-        place = find_folder(self.recipe.model) if self.recipe.model != _name_of(self.model) else None
-        fingerprint = fingerprint_model(self.model) if place is None else fingerprint_folder(place)
         key = states_key(
-            fingerprint,
+            fingerprint_model(self.model),
             self.examples.texts,
             sums,
             pooling=self.encoder.pooling,
@@ -482,9 +466,8 @@ class _Adaptation:
             scores = torch.from_numpy(self.examples.scores)[readable].float()
             # Groups large enough to rank in, and enough of them to tell the error of their mean.
             objective = Ranking(rows, scores, temperature, group=min(32, max(4, len(held_out) // 8)))
-        behind = self.encoder.behind[1:]
-        for module in behind:
-            module.requires_grad_(False)
+        # Copies of their own: training is on the CPU, wherever the model is, and must not touch it.
+        behind = [copy.deepcopy(module).cpu().requires_grad_(False) for module in self.encoder.behind[1:]]
         return FrozenTrainer(
             states, self.encoder.backbone.indices, objective, train, held_out, self.recipe.training, behind
         )
