@@ -30,7 +30,7 @@ from transformers.utils import logging
 import grammar_tagger
 import s2sent
 from s2sent.cli import mistakes_in_a_line
-from s2sent.cli.adapt import Screen
+from s2sent.cli.adapt_screen import Screen
 from s2sent.data.cache import cache_folder
 from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
 from s2sent.encoding.states import StateEncoder, Sums, keep_states, states_key

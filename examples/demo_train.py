@@ -19,7 +19,7 @@ import grammar_tagger
 import s2sent
 from demo import difference, scored_pairs
 from s2sent.cli import mistakes_in_a_line
-from s2sent.cli.adapt import Screen as AdaptScreen
+from s2sent.cli.adapt_screen import Screen as AdaptScreen
 from s2sent.cli.progress import Bar
 from s2sent.cli.train_screen import Screen
 from s2sent.evaluation.comparison import resample_task

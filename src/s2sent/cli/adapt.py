@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from s2sent.cli.screen import RateColumn, console, errors
+from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
 
 if TYPE_CHECKING:
     from s2sent.training.adapt import AdaptResult
 
-LINE_EVERY = 60.0
-"""Seconds between lines where there is no terminal to draw a bar on."""
 _FORM, _TRAINING, _RUN = "The form", "The training", "The run"
 _SELECTION = ("blocks", "gate", "frequencies", "reduction", "squeeze", "scale", "prior", "bias")
 
@@ -104,6 +100,7 @@ def adapt(
     with errors.status("Starting"):  # the imports alone take seconds
         from transformers.utils import logging
 
+        from s2sent.cli.adapt_screen import Screen
         from s2sent.training.adapt import adapt as run
 
         chosen = _recipe(given, recipe)
@@ -151,36 +148,6 @@ def _blocks(text: str) -> int | tuple[int, ...]:
     except ValueError:
         raise ConfigError(f"--blocks must be a number (6) or numbers (0,1,2), got {text!r}.") from None
     return numbers[0] if len(numbers) == 1 else numbers
-
-
-class Screen:
-    """What a person sees: a bar for the pass, a note for what is done now. An `AdaptListener`."""
-
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn())
-        self.bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)
-        self.task = self.bar.add_task("Starting", total=None)
-        self.spoke = time.monotonic()
-
-    def note(self, text: str) -> None:
-        """A line."""
-        errors.print(escape(text), soft_wrap=True)
-
-    def doing(self, what: str) -> None:
-        """The bar's name."""
-        self.bar.update(self.task, description=escape(what))
-        if not errors.is_terminal:
-            self.note(f"{what} …")
-
-    def encoding(self, done: int, texts: int) -> None:
-        """Move the bar; where there is none, a line now and then."""
-        self.bar.update(self.task, completed=done, total=texts)
-        if not errors.is_terminal and time.monotonic() - self.spoke > LINE_EVERY:
-            self.spoke = time.monotonic()
-            self.note(f"{done:,} of {texts:,} texts")
-
-    def trained(self, result: object, base: object) -> None:
-        """The table at the end tells it."""
 
 
 def _show(result: AdaptResult, output: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -218,8 +218,8 @@ class AdaptResult:
     states: Path | None = None
 
 
-class AdaptListener(Protocol):
-    """Hears how adapting goes."""
+class AdaptListener:
+    """Hears how adapting goes. This one keeps silent; the command line's draws a bar."""
 
     def note(self, text: str) -> None:
         """Something a person should know, in a line."""
@@ -232,10 +232,6 @@ class AdaptListener(Protocol):
 
     def trained(self, result: FormResult, base: FormResult) -> None:
         """A form is trained; `base` is the model as it is."""
-
-
-class Silent(AdaptListener):
-    """Says nothing."""
 
 
 def adapt(
@@ -276,7 +272,7 @@ def adapt(
         >>> result = s2sent.adapt("sentence-transformers/all-MiniLM-L6-v2", "pairs.csv", "adapted")  # doctest: +SKIP
         >>> result.model.encode(["A sentence."])                                                     # doctest: +SKIP
     """
-    listener = listener or Silent()
+    listener = listener or AdaptListener()
     if recipe is None:
         if model is None:
             raise ConfigError("Give a model to adapt, or a recipe that names one.")
