@@ -53,7 +53,7 @@ def test_a_table_a_model_and_the_same_command_again(bert: Path, pairs: Path, tmp
     assert "already" in again.stdout
     other = command(*line[:-1], 32, folder=tmp_path)
     assert other.returncode == 1
-    assert "not the result of this recipe" in other.stderr
+    assert "another recipe, model or data" in other.stderr
     replaced = command(*line[:-1], 32, "--restart", folder=tmp_path)
     assert replaced.returncode == 0, replaced.stderr
 

@@ -64,6 +64,11 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     found = read_examples([source], Columns(("left", "right"), "gold"))
     assert found.kind is Kind.SCORED
     assert found.texts[:2] == ["one 0", "two 0"]
+    known = write(tmp_path / "b.csv", ["sentence1", "sentence2", "gold"], SCORED)
+    assert read_examples([known], Columns(score="gold")).kind is Kind.SCORED
+    labelled = write(tmp_path / "c.csv", ["sentence1", "sentence2", "label"], SCORED)
+    with pytest.raises(DataError, match="'label' beside two texts"):
+        read_examples([labelled])
     with pytest.raises(DataError, match="'middle'"):
         read_examples([source], Columns(("left", "middle")))
 

@@ -142,7 +142,7 @@ def test_a_damaged_folder_is_an_error_that_says_to_delete_it(bert: Path, tmp_pat
     states = keep(tmp_path / "s", bert)
     path = states.path(0, "lengths")
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(DataError, match=r"part-00000.lengths.npy is damaged.*Delete"):
+    with pytest.raises(DataError, match=r"part-00000.lengths.npy is missing or damaged.*Delete"):
         _ = FrozenStates.open(tmp_path / "s").lengths
     (tmp_path / "s" / "about.json").write_text("{")
     with pytest.raises(DataError, match="Delete it"):

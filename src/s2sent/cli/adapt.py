@@ -130,10 +130,13 @@ def _recipe(given: dict[str, Any], file: Path | None) -> Any:
     options = {renamed.get(name, name): value for name, value in given.items()}
     known = {option.name for option in fields(AdaptRecipe)} - {"selection"}
     values.update({name: value for name, value in options.items() if name in known})
-    if isinstance(values.get("depth"), str) and values["depth"].isdigit():
+    if isinstance(values.get("depth"), str) and values["depth"].isdecimal() and values["depth"].isascii():
         values["depth"] = int(values["depth"])
     if selection:
-        values["selection"] = {**values.get("selection", {}), **selection}
+        before = values.get("selection", {})
+        if not isinstance(before, dict):
+            raise ConfigError(f"{file}: selection must be a table of options, got {before!r}.")
+        values["selection"] = {**before, **selection}
         # Options of the gate mean the gate, where no form is named.
         if "forms" not in values and set(selection) - {"blocks"}:
             values["forms"] = ["gate"]

@@ -85,7 +85,8 @@ def read_examples(sources: Sequence[str], columns: Columns | None = None) -> Exa
         DataError: a source cannot be read, its columns are not known, the sources are of different kinds, or they
             have too few examples, or nothing to learn from.
     """
-    chosen = [columns if columns and columns.texts else find_columns(source) for source in sources]
+    columns = columns or Columns()
+    chosen = [columns if columns.texts else find_columns(source, columns.score) for source in sources]
     kinds = {_kind(one) for one in chosen}
     if len(kinds) > 1:
         raise DataError(f"{', '.join(sources)}: these are {' and '.join(sorted(kinds))}. Give files of one kind.")
@@ -106,17 +107,29 @@ def read_examples(sources: Sequence[str], columns: Columns | None = None) -> Exa
     return found
 
 
-def find_columns(source: str) -> Columns:
-    """Find the columns of a source by their names."""
+def find_columns(source: str, score: str | None = None) -> Columns:
+    """Find the columns of a source by their names; the score's can be given."""
     names = source_columns(source)
     if names is None:  # plain lines
+        if score is not None:
+            raise DataError(f"{source} has a text a line and no columns, but the score column {score!r} was given.")
         return Columns()
     low = {name.lower(): name for name in reversed(names)}
 
     def first(known: Sequence[str]) -> str | None:
         return next((low[name] for name in known if name in low), None)
 
-    anchor, positive, negative, score = map(first, (ANCHORS, POSITIVES, NEGATIVES, SCORES))
+    anchor, positive, negative = map(first, (ANCHORS, POSITIVES, NEGATIVES))
+    if score is not None and (score not in names or not (anchor and positive)):
+        raise DataError(
+            f"{source} has the columns {', '.join(names)}: with the score {score!r}, name the two columns of text."
+        )
+    score = score or first(SCORES)
+    if anchor and positive and score is None and "label" in low:
+        raise DataError(
+            f"{source} has a column {low['label']!r} beside two texts. If it is a score, give it as the score column "
+            "(--score-column); if it is not, name the columns of text (--column, twice)."
+        )
     if anchor and positive:
         return Columns((anchor, positive), score) if score else Columns((anchor, positive, *filter(None, [negative])))
     if len(names) == 1 or "text" in low or "sentence" in low:

@@ -30,7 +30,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from torch import Tensor
 
-from s2sent.disk import locked, whole_file
+from s2sent.disk import locked, unwritable, whole_file
 from s2sent.encoding.batches import CPU_TOKENS, GPU_TOKENS, token_batches
 from s2sent.encoding.torch_encoder import TorchEncoder
 from s2sent.errors import DataError, ModelError
@@ -43,6 +43,10 @@ VERSION = 1
 USUAL_FREQUENCIES = 3
 """Token frequencies that are kept of every state, whatever is asked for: enough for up to eight DCT bases."""
 PART_BYTES = 1 << 27
+TOKENS_TO_A_TEXT = 64
+"""Where all tokens are kept: how many a text is thought to have, for the size of a part."""
+MOST_FILES = 64
+"""Files of parts that are open at a time."""
 LARGEST_PART = 8192
 
 OnTexts = Callable[[int, int], None]
@@ -105,7 +109,9 @@ class StateEncoder:
         # A selector of its own is asked for weights over tokens; it need not be one of the model.
         self._pool = SelectivePooling(self.dim, SelectionConfig(blocks=1, fusion="last", gate="none"), self.pooling)
         self._pool._mask_token_id = getattr(transformer.tokenizer, "mask_token_id", None)
-        self.run([self.encoder.frame(self.encoder.tokenize(["One sentence."])[0])], Sums(((0, 0),)))  # or it raises now
+        # Or it raises now, before anything long is done.
+        tried = self.run([self.encoder.frame(self.encoder.tokenize(["One sentence."])[0])], Sums(((0, 0),)))
+        self.width = tried["own"].shape[1]
 
     @torch.inference_mode()
     def run(self, sequences: Sequence[Sequence[int]], sums: Sums) -> dict[str, Tensor]:
@@ -167,7 +173,10 @@ def keep_states(
     Raises:
         DataError: it cannot be written; `DiskFullError` if for want of room.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     with locked(folder / ".lock"):
         states = FrozenStates.create(folder, encoder, len(texts), sums)
         budget = batch_tokens or (CPU_TOKENS if encoder.model.device.type == "cpu" else GPU_TOKENS)
@@ -204,15 +213,15 @@ def _keep_part(
         found = encoder.run([sequences[row] for row in rows], states.sums)
         if not all(bool(torch.isfinite(tensor).all()) for tensor in found.values()):
             raise ModelError(f"{encoder.backbone.name} gives values that are not finite, so its weights are damaged.")
-        tokens = found.pop("tokens", None)
         for name, tensor in found.items():
             values = tensor.cpu().numpy()
             if kept[name].dtype == np.float16 and np.abs(values).max() > np.finfo(np.float16).max:
                 kept[name] = kept[name].astype(np.float32)  # rare: an encoder with very large states
-            kept[name][rows] = values
-        if tokens is not None:
-            for row, values in zip(rows, np.split(tokens.cpu().numpy(), np.cumsum(lengths[rows])[:-1]), strict=True):
-                kept["tokens"][starts[row] : starts[row + 1]] = values
+            if name != "tokens":
+                kept[name][rows] = values
+                continue
+            for row, of_row in zip(rows, np.split(values, np.cumsum(lengths[rows])[:-1]), strict=True):
+                kept[name][starts[row] : starts[row + 1]] = of_row
         finished += len(rows)
         yield finished
     for name, values in {"lengths": lengths, **kept}.items():
@@ -283,12 +292,12 @@ class FrozenStates:
         about = folder / "about.json"
         if not about.exists():
             depth, dim = encoder.backbone.depth + 1, encoder.dim
-            size = 2 * dim * (depth + len(sums.cosines))
+            size = 2 * dim * (depth + len(sums.cosines) + TOKENS_TO_A_TEXT * len(sums.tokens))
             values = {
                 "texts": texts,
                 "states": depth,
                 "dim": dim,
-                "width": encoder.encoder.dimension,
+                "width": encoder.width,
                 "part_size": max(1, min(LARGEST_PART, PART_BYTES // size)),
                 "parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
             }
@@ -321,10 +330,13 @@ class FrozenStates:
         try:
             values: NDArray[Any] = np.load(self.path(number, name), allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(
-                f"{self.path(number, name)} is damaged ({error}). Delete {self.folder}: it is computed again."
-            ) from error
+            raise self._damaged(number, name, error) from error
         return values
+
+    def _damaged(self, number: int, name: str, error: Exception) -> DataError:
+        return DataError(
+            f"{self.path(number, name)} is missing or damaged ({error}). Delete {self.folder}: it is computed again."
+        )
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -342,14 +354,13 @@ class FrozenStates:
 
     def _read(self, name: str, rows: Sequence[int], first: int, count: int) -> Tensor:
         """Read `count` values of some texts, from value `first` of each on: (rows, count) in fp32."""
-        files = [self._opened(number, name) for number in range(self.parts)]
-        dtype = np.dtype(np.float32) if any(file.dtype == np.float32 for file in files) else np.dtype(np.float16)
+        dtype = self._dtypes[name]
         found = np.empty((len(rows), count), dtype=dtype)
         places = memoryview(found.view(np.uint8).reshape(-1))  # type: ignore[arg-type]
         size = count * dtype.itemsize
         for place, row in enumerate(rows):
             number, offset = divmod(row, self.part_size)
-            file = files[number]
+            file = self._opened(number, name)
             start = file.start + (offset * file.width + first) * file.dtype.itemsize
             if file.dtype == dtype:  # straight to its place
                 os.preadv(file.descriptor, [places[place * size : (place + 1) * size]], start)
@@ -357,12 +368,29 @@ class FrozenStates:
                 found[place] = np.frombuffer(os.pread(file.descriptor, count * file.dtype.itemsize, start), file.dtype)
         return torch.from_numpy(found).float()
 
+    @cached_property
+    def _dtypes(self) -> dict[str, np.dtype[Any]]:
+        """What rows of a file are read as: fp32 if any part has them so."""
+        found = {}
+        for name in ("own", "pooled"):
+            kinds = {self._header(number, name).dtype for number in range(self.parts)}
+            found[name] = np.dtype(np.float32 if np.dtype(np.float32) in kinds else np.float16)
+        return found
+
+    def _header(self, number: int, name: str) -> Any:
+        try:
+            return np.lib.format.open_memmap(self.path(number, name), mode="r")
+        except (OSError, ValueError, EOFError) as error:
+            raise self._damaged(number, name, error) from error
+
     def _opened(self, number: int, name: str) -> _Part:
         if (number, name) not in self._files:
-            path = self.path(number, name)
-            values = np.lib.format.open_memmap(path, mode="r")
+            if len(self._files) >= MOST_FILES:
+                os.close(self._files.pop(next(iter(self._files))).descriptor)
+            values = self._header(number, name)
             width = int(np.prod(values.shape[1:]))
-            self._files[number, name] = _Part(os.open(path, os.O_RDONLY), values.offset, values.dtype, width)
+            descriptor = os.open(self.path(number, name), os.O_RDONLY)
+            self._files[number, name] = _Part(descriptor, values.offset, values.dtype, width)
         return self._files[number, name]
 
     @cached_property
@@ -382,7 +410,7 @@ class FrozenStates:
         chosen = np.array([[place[state, b] for b in selector.token_frequencies] for state in states])
         found = []
         for number in range(self.parts):
-            cosines = np.load(self.path(number, "cosines"), mmap_mode="r", allow_pickle=False)
+            cosines = self._header(number, "cosines")
             lengths = torch.from_numpy(self.part(number, "lengths"))
             for start in range(0, len(cosines), 1024):
                 rows = slice(start, start + 1024)
@@ -417,7 +445,7 @@ class FrozenStates:
 
     def _tokens(self, number: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if number not in self._token_files:
-            values = np.load(self.path(number, "tokens"), mmap_mode="r", allow_pickle=False)
+            values = self._header(number, "tokens")
             self._token_files[number] = (values, np.concatenate([[0], np.cumsum(self.part(number, "lengths"))]))
         return self._token_files[number]
 

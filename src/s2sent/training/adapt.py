@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -14,21 +16,22 @@ from typing import Any, Literal, get_args
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
-from torch import nn
+from torch import Tensor, nn
 
 import s2sent
 from s2sent.data.cache import cache_folder
 from s2sent.data.examples import Columns, Examples, Kind, crop_pairs, read_examples
 from s2sent.disk import new_folder
 from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
+from s2sent.model.backbone import Backbone
 from s2sent.model.build import build, with_modules
 from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import load_in_torch, open_encoder
 from s2sent.model.pooling import SelectivePooling
-from s2sent.model.truncate import keep_blocks
-from s2sent.outside import read_toml
-from s2sent.selection import SelectionConfig
+from s2sent.model.truncate import check_can_be_cut, keep_blocks
+from s2sent.outside import Table, exists, is_folder, read_toml
+from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.frozen import (
     AS_IS,
     NOISE,
@@ -55,7 +58,9 @@ FORMS = tuple(f"{name}{behind}" for name in (AS_IS, *GATES) for behind in ("", M
 DEFAULT_FORMS = (AS_IS, f"{AS_IS}{MAP}", "blocks", f"blocks{MAP}", "gate", f"gate{MAP}")
 TEXT_FORMS = (AS_IS, "blocks")
 """The default for plain text, where freer forms learn what is easy rather than what is meant."""
-MOST_HELD_OUT = 2000
+LEAST_HELD_OUT, MOST_HELD_OUT = 8, 2000
+MADE = "adapted.json"
+"""The file of an output that tells what it was made from: recipe, model and data."""
 Precision = Literal["fp32", "bf16"]
 
 
@@ -108,9 +113,13 @@ class AdaptRecipe:
         object.__setattr__(self, "model", str(self.model))
         for name in ("data", "columns", "forms"):
             value = getattr(self, name)
-            object.__setattr__(self, name, tuple(map(str, [value] if isinstance(value, str | Path) else value)))
+            texts = [value] if isinstance(value, str | Path) else value
+            is_list = isinstance(texts, list | tuple) and all(isinstance(text, str | Path) for text in texts)
+            self._check(name, is_list, "must be a list of texts")
+            object.__setattr__(self, name, tuple(map(str, texts)))
         rates = self.map_learning_rates
         object.__setattr__(self, "map_learning_rates", tuple(rates) if isinstance(rates, list | tuple) else (rates,))
+        self._check("score_column", self.score_column is None or isinstance(self.score_column, str), "must be a text")
         for name in ("steps", "batch_size", "seed"):
             value = getattr(self, name)
             self._check(name, isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
@@ -118,7 +127,9 @@ class AdaptRecipe:
             self._check(name, _is_positive(getattr(self, name)), "must be a number above 0")
         self._check("map_learning_rates", bool(self.map_learning_rates), "must have at least one number")
         self._check("map_learning_rates", all(map(_is_positive, self.map_learning_rates)), "must be numbers above 0")
+        self._check("seed", 0 <= self.seed < 2**32, "must be from 0 to 2³² - 1")
         self._check("steps", self.steps >= 1, "must be at least 1")
+        self._check("steps", self.steps <= 1_000_000, "must be at most a million")
         self._check("batch_size", self.batch_size >= 2, "must be at least 2")
         self._check("held_out", self.held_out <= 0.5, "must be at most 0.5")
         self._check("data", bool(self.data), "must have at least one file or dataset")
@@ -126,6 +137,9 @@ class AdaptRecipe:
         self._check("precision", self.precision in get_args(Precision), f"must be one of {get_args(Precision)}")
         if not isinstance(self.selection, Mapping):
             raise ConfigError(f"selection must be a table of options, got {self.selection!r}.")
+        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in self.selection.items()}
+        object.__setattr__(self, "selection", lists)
+        SelectionConfig.from_dict({"blocks": 2, **lists, "prior": "uniform", "fusion": "stack"})  # raises for mistakes
         depth = self.depth
         is_count = isinstance(depth, int) and not isinstance(depth, bool) and depth >= 1
         self._check("depth", depth is None or depth == "auto" or is_count, "must be 'auto' or a number of blocks")
@@ -282,8 +296,8 @@ def adapt(
         raise ConfigError("Give either a recipe, or data and options.")
     recipe = recipe.with_absolute_paths()
     folder = None if output is None else Path(output)
-    if folder is not None and not restart and (finished := _finished(folder, recipe)):
-        return finished
+    if folder is not None:
+        _check_output(folder, restart)
     listener.doing("Reading the examples")
     examples = read_examples(recipe.data, Columns(recipe.columns, recipe.score_column))
     if examples.kind is Kind.TEXT:
@@ -291,9 +305,16 @@ def adapt(
     listener.note(examples.summary())
     listener.doing("Loading the model")
     loaded = model if isinstance(model, SentenceTransformer) else _load(recipe, device)
-    return _Adaptation(recipe, examples, loaded, listener, None if states is None else Path(states)).run(
-        folder, restart
-    )
+    adaptation = _Adaptation(recipe, examples, loaded, listener, None if states is None else Path(states))
+    if folder is not None and not restart and (folder / MADE).exists():
+        if _made(folder) == adaptation.identity:
+            note = f"{folder} has the model of this recipe already. To adapt it again: --restart."
+            return AdaptResult(load_in_torch(folder), notes=(note,), output=folder)
+        raise ConfigError(
+            f"{folder} has a model that was adapted from another recipe, model or data. Choose another output, or "
+            "--restart."
+        )
+    return adaptation.run(folder, restart)
 
 
 def _name_of(model: SentenceTransformer) -> str:
@@ -304,17 +325,23 @@ def _load(recipe: AdaptRecipe, device: str | None) -> SentenceTransformer:
     return open_encoder(recipe.model, device=device, model_kwargs={"dtype": torch.float32})
 
 
-def _finished(output: Path, recipe: AdaptRecipe) -> AdaptResult | None:
-    """What is in the output already, if it is of this very recipe; raise if something else is there."""
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+def _check_output(output: Path, restart: bool) -> None:
+    """Raise unless `output` is free, or holds what an earlier call has put there."""
+    if not exists(output):
+        return
+    if not is_folder(output):
+        raise ConfigError(f"{output} is a file; the output is a folder.")
+    if any(output.iterdir()) and not (output / MADE).exists():
+        what = "--restart replaces only" if restart else "An output is new, empty, or"
+        raise ConfigError(f"{output} is not empty. {what} a model that `adapt` has put there. Choose another output.")
+
+
+def _made(output: Path) -> str | None:
+    """What the model in an output was made from."""
+    try:
+        return Table.read_json(output / MADE).get("identity", str)
+    except S2SentError:
         return None
-    saved = output / "recipe.toml"
-    if not (output / "modules.json").exists() or not saved.exists() or AdaptRecipe.load(saved) != recipe:
-        raise ConfigError(
-            f"{output} exists, and is not the result of this recipe. Choose another output, or --restart."
-        )
-    note = f"{output} has the model of this recipe already. To adapt it again: --restart."
-    return AdaptResult(load_in_torch(output), notes=(note,), output=output)
 
 
 class _Adaptation:
@@ -332,13 +359,31 @@ class _Adaptation:
         if recipe.precision == "bf16" and (problem := bf16_problem(model.device)):
             raise ConfigError(f"precision='bf16' does not work here: {problem}. Use fp32.")
         self.encoder = StateEncoder(model, precision=recipe.precision)
+        self.fingerprint = fingerprint_model(model)
         self.folder = states or cache_folder() / "states"
-
-    def run(self, output: Path | None, restart: bool) -> AdaptResult:
-        depth = self.recipe.depth
+        depth = recipe.depth
         if isinstance(depth, int) and depth > self.encoder.backbone.depth:
             raise ConfigError(f"depth must be at most {self.encoder.backbone.depth}, got {depth}.")
-        forms = self._forms(depth if isinstance(depth, int) else None)
+        if depth is not None:
+            encoder: Any = model[0]
+            check_can_be_cut(encoder.auto_model)
+        self.forms = self._forms(depth if isinstance(depth, int) else None)
+        self._split(torch.from_numpy(examples.rows))  # raises if nothing can be held out
+
+    @property
+    def identity(self) -> str:
+        """A digest of all that decides the result: recipe, model and data."""
+        digest = hashlib.sha256(json.dumps([self.recipe.to_dict(), self.fingerprint], default=str).encode())
+        for text in self.examples.texts:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+        digest.update(self.examples.rows.tobytes())
+        if self.examples.scores is not None:
+            digest.update(self.examples.scores.tobytes())
+        return digest.hexdigest()
+
+    def run(self, output: Path | None, restart: bool) -> AdaptResult:
+        """Do it all."""
+        depth, forms = self.recipe.depth, self.forms
         states = self._keep_states(forms)
         began = time.perf_counter()
         trainer = self._trainer(states)
@@ -355,10 +400,12 @@ class _Adaptation:
         kept = best_of(results, trainer.objective)
         depths: tuple[DepthResult, ...] = ()
         if depth == "auto":
-            depths, kept = self._depths(trainer, kept)
+            depths, kept = self._depths(trainer, kept, results[0])
         self.seconds["training"] = time.perf_counter() - began
         if kept.form.name == AS_IS:
             self._note(self._kept_as_it_is(trainer.objective))
+            if isinstance(depth, int):
+                self._note("The model as it is needs all of its blocks: none is removed.")
         adapted, speedup = self._assembled(kept, states)
         states.close()
         result = AdaptResult(
@@ -397,10 +444,11 @@ class _Adaptation:
         deepest = depth or self.encoder.backbone.depth
         chosen = dict(self.recipe.selection)
         blocks = chosen.pop("blocks", None)
-        if isinstance(blocks, int):
-            blocks = tuple(range(deepest - blocks + 1, deepest + 1))
-        elif blocks is None:
+        if blocks is None:
             blocks = tuple(range(deepest + 1))
+        else:  # counted from the last block that is kept, and then as states of the whole encoder
+            kept = Backbone(self.encoder.backbone.name, deepest, None, None)
+            blocks = kept.indices(SelectionConfig(blocks=blocks, fusion="average", gate="none"))
         names = self.recipe.forms or (TEXT_FORMS if self.examples.kind is Kind.TEXT else DEFAULT_FORMS)
         forms = [Form(AS_IS)]
         for name in dict.fromkeys(names):
@@ -417,7 +465,7 @@ class _Adaptation:
             starts = ("uniform", "last") if config.has_block_logits or config.gate == "per_feature" else ()
             forms.append(Form(name, config, has_map, () if "prior" in chosen else starts))
         for selection in [form.selection for form in forms if form.selection is not None]:
-            self.encoder.backbone.indices(selection)  # raises if the blocks are not there
+            Selector(self.encoder.dim, selection)  # raises for what does not go with this many features
             if selection.per_token and self.encoder.pooling != "mean":
                 raise ConfigError(
                     f"squeeze='none' is adapted with mean pooling, and this model pools {self.encoder.pooling!r}. Use "
@@ -435,7 +483,7 @@ class _Adaptation:
         began = time.perf_counter()
         sums = Sums.of([form.selection for form in forms if form.selection], self.encoder.backbone)
         key = states_key(
-            fingerprint_model(self.model),
+            self.fingerprint,
             self.examples.texts,
             sums,
             pooling=self.encoder.pooling,
@@ -454,8 +502,7 @@ class _Adaptation:
         if not bool(readable.all()):
             self._note(f"{int((~readable).sum()):,} examples have a text that the tokenizer cannot read: left out.")
         rows = rows[readable]
-        anchors = [self.examples.texts[row] for row in rows[:, 0].tolist()]
-        train, held_out = split(anchors, self.recipe.held_out, MOST_HELD_OUT, self.recipe.seed)
+        train, held_out = self._split(rows)
         temperature = self.recipe.temperature
         objective: Objective = (Pieces if self.examples.kind is Kind.TEXT else Contrast)(rows, temperature)
         if self.examples.scores is not None:
@@ -468,8 +515,20 @@ class _Adaptation:
             states, self.encoder.backbone.indices, objective, train, held_out, self.recipe.training, behind
         )
 
-    def _depths(self, trainer: FrozenTrainer, kept: FormResult) -> tuple[tuple[DepthResult, ...], FormResult]:
-        """What every depth is worth, and the shallowest that is within the noise of the best."""
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        anchors = [self.examples.texts[row] for row in rows[:, 0].tolist()]
+        train, held_out = split(anchors, self.recipe.held_out, MOST_HELD_OUT, self.recipe.seed)
+        if len(held_out) < LEAST_HELD_OUT:
+            raise ConfigError(
+                f"held_out={self.recipe.held_out:g} holds {len(held_out)} of {len(anchors)} examples out, and at least "
+                f"{LEAST_HELD_OUT} are needed to choose the form by. Hold more out, or give more examples."
+            )
+        return train, held_out
+
+    def _depths(
+        self, trainer: FrozenTrainer, kept: FormResult, base: FormResult
+    ) -> tuple[tuple[DepthResult, ...], FormResult]:
+        """What every depth is worth, and the shallowest that is within the noise of the best and beats the base."""
         whole = self.encoder.backbone.depth
         if kept.form.selection is None:
             self._note("The model as it is needs all of its blocks: depth is left as it is.")
@@ -481,7 +540,8 @@ class _Adaptation:
             result = kept if depth == whole else trainer.fit(_up_to(kept.form, states, depth))
             found.append(DepthResult(depth, result, depth / whole))
         best = min((one.result for one in found), key=lambda result: result.loss)
-        chosen = next(one for one in found if one.result is best or not best.beats(one.result))
+        good = [one for one in found if best_of([base, one.result], trainer.objective) is one.result]
+        chosen = next((one for one in good if not best.beats(one.result)), found[-1])
         return tuple(found), chosen.result
 
     def _assembled(self, kept: FormResult, states: FrozenStates) -> tuple[SentenceTransformer, float | None]:
@@ -489,12 +549,13 @@ class _Adaptation:
         depth = self._depth_of(kept)
         model = self.model
         if depth < self.encoder.backbone.depth:
-            whole = assemble(model, kept)
-            model = copy.deepcopy(model)
-            encoder: Any = model[0]
+            cut = copy.deepcopy(model)
+            encoder: Any = cut[0]
             keep_blocks(encoder.auto_model, depth)
-            adapted = assemble(model, kept)
-            return adapted, self._speedup(whole, adapted)
+            adapted = assemble(cut, kept)
+            lengths = states.lengths.tolist()
+            readable = [text for text, length in zip(self.examples.texts, lengths, strict=True) if length]
+            return adapted, _speedup(assemble(model, kept), adapted, readable[:64])
         return assemble(model, kept), None
 
     def _depth_of(self, kept: FormResult) -> int:
@@ -502,26 +563,37 @@ class _Adaptation:
             return self.encoder.backbone.depth
         return max(1, self.encoder.backbone.indices(kept.form.selection)[-1])
 
-    def _speedup(self, whole: SentenceTransformer, adapted: SentenceTransformer, rounds: int = 5) -> float:
-        """Time both models side by side on some of the texts."""
-        texts = self.examples.texts[:64]
-        ratios = []
-        for _ in range(rounds):
-            seconds = []
-            for model in (whole, adapted):
-                start = time.perf_counter()
-                model.encode(texts, show_progress_bar=False)
-                seconds.append(time.perf_counter() - start)
-            ratios.append(seconds[0] / seconds[1])
-        return median(ratios)
-
     def _save(self, result: AdaptResult, output: Path, restart: bool) -> None:
-        if restart and (output / "recipe.toml").exists() and (output / "modules.json").exists():
-            shutil.rmtree(output)
-        with new_folder(output) as folder:
+        """Write the folder whole, then put it into its place; what was there before goes last."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        replaces = restart and (output / MADE).exists()
+        target = output.with_name(f".{output.name}.new") if replaces else output
+        if replaces:
+            shutil.rmtree(target, ignore_errors=True)
+        with new_folder(target) as folder:
             result.model.save(str(folder), create_model_card=False)
             (folder / "recipe.toml").write_text(to_toml(self.recipe.to_dict()), encoding="utf-8")
             (folder / "README.md").write_text(_card(result, self.recipe, self.examples), encoding="utf-8")
+            (folder / MADE).write_text(json.dumps({"identity": self.identity}), encoding="utf-8")
+        if replaces:
+            old = output.with_name(f".{output.name}.old")
+            shutil.rmtree(old, ignore_errors=True)
+            output.rename(old)
+            target.rename(output)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _speedup(whole: SentenceTransformer, adapted: SentenceTransformer, texts: list[str], rounds: int = 5) -> float:
+    """Time two models side by side: how many times as fast the second is."""
+    ratios = []
+    for _ in range(rounds):
+        seconds = []
+        for model in (whole, adapted):
+            start = time.perf_counter()
+            model.encode(texts, show_progress_bar=False)
+            seconds.append(time.perf_counter() - start)
+        ratios.append(seconds[0] / seconds[1])
+    return median(ratios)
 
 
 def _up_to(form: Form, states: tuple[int, ...], depth: int) -> Form:

@@ -10,7 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -30,8 +30,14 @@ AS_IS = "as-is"
 NOISE = 2.0
 """Standard errors of the held-out difference by which a form must beat the model as it is; more where few losses tell
 the error, as Student's t has it."""
+SMALLEST_GAIN = 1e-3
+"""In the loss: below it, no difference is worth a change, however sure."""
 WATCHED = 512
-"""Held-out examples that are looked at on the way, to find the best step. The result is measured on all of them."""
+"""Held-out examples, at most, that are looked at on the way, to find the best start, step and learning rate. Forms are
+compared on the other ones."""
+TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.4, 1.0, 4.0, 1e6)
+"""A form is judged at the one of these that suits it best: at a fixed temperature, a form whose cosines are merely
+smaller would look better. At the last one, everything is a guess."""
 CHUNK = 512
 """Texts whose vectors are made together."""
 UNEQUAL = 4.0
@@ -92,7 +98,7 @@ class Objective(Protocol):
         """Return losses (k,) of some examples, from a tensor (b, d) of vectors for each column; their mean counts."""
 
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the losses by which forms are compared, on held-out examples."""
+        """Return the losses (k, temperatures) by which forms are compared, on held-out examples."""
 
     def is_enough(self, base: float, loss: float) -> bool:
         """Whether a form of this loss, which is lower by more than the noise, is reason enough to leave the base."""
@@ -112,8 +118,9 @@ class Contrast:
         return F.cross_entropy(self.cosines(columns, examples) / self.temperature, target, reduction="none")
 
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the same."""
-        return self.losses(columns, examples)
+        """Return the same at every temperature."""
+        cosines, target = self.cosines(columns, examples), torch.arange(len(examples))
+        return torch.stack([F.cross_entropy(cosines / t, target, reduction="none") for t in TEMPERATURES], dim=1)
 
     def is_enough(self, base: float, loss: float) -> bool:
         """Whatever is more than the noise."""
@@ -144,7 +151,7 @@ class Pieces(Contrast):
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return 1 for a piece that does not find its other half, else 0."""
         found = self.cosines(columns, examples).argmax(dim=1) == torch.arange(len(examples))
-        return (~found).float()
+        return (~found).float()[:, None]  # whatever the temperature
 
     def is_enough(self, base: float, loss: float) -> bool:
         """Only where the model as it is has lost much that the form finds."""
@@ -159,19 +166,19 @@ class Ranking:
     scores: Tensor
     temperature: float
     group: int
-    cosent: CoSENTLoss = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cosent = CoSENTLoss(None, scale=1 / self.temperature)  # type: ignore[arg-type]
 
     def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return one loss for the whole group."""
-        loss: Tensor = self.cosent.compute_loss_from_embeddings(list(columns), self.scores[examples])
-        return loss[None]
+        return self._loss(columns, examples, self.temperature)[None]
 
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the same."""
-        return self.losses(columns, examples)
+        """Return the same at every temperature."""
+        return torch.stack([self._loss(columns, examples, t) for t in TEMPERATURES])[None]
+
+    def _loss(self, columns: Sequence[Tensor], examples: Tensor, temperature: float) -> Tensor:
+        cosent = CoSENTLoss(None, scale=1 / temperature)  # type: ignore[arg-type]
+        loss: Tensor = cosent.compute_loss_from_embeddings(list(columns), self.scores[examples])
+        return loss
 
     def is_enough(self, base: float, loss: float) -> bool:
         """Whatever is more than the noise."""
@@ -262,7 +269,8 @@ class FormResult:
 
     Attributes:
         form: The form, with the start that was chosen.
-        losses: Held-out losses: of each example, or of each group of scored pairs.
+        losses: Held-out losses of each example, or of each group of scored pairs, at the temperature that suits the
+            form best.
         step: The step whose weights these are; 0: nothing was better than the start.
         parameters: How many were trained.
         shares: The mean weight of every state, over features and held-out texts; empty for the model as it is.
@@ -299,7 +307,7 @@ class FormResult:
         """Whether its loss is lower than another form's by more than the noise."""
         gain, error = self.gain(base)
         errors = float(stats.t.ppf(stats.norm.cdf(NOISE), len(self.losses) - 1))
-        return gain > 0 and gain > errors * error
+        return gain > SMALLEST_GAIN and gain > errors * error
 
 
 @dataclass
@@ -339,7 +347,7 @@ class FrozenTrainer:
         head.load_state_dict(weights)
         return FormResult(
             form=form,
-            losses=self.held_out_losses(head, reader, self.held_out, self.objective.judged).numpy().astype(np.float64),
+            losses=self._judged(head, reader),
             step=step,
             parameters=sum(parameter.numel() for _, parameter in head.learned()),
             shares=self._shares(head, reader),
@@ -363,7 +371,7 @@ class FrozenTrainer:
     def _with_start(self, form: Form) -> Form:
         if form.selection is None or len(form.starts) < 2:
             return form
-        watched = self.held_out[:WATCHED]
+        watched = self.watched
         options = [replace(form, selection=replace(form.selection, prior=start)) for start in form.starts]  # type: ignore[arg-type]
         reader: Reader | None = None
         losses = []
@@ -380,7 +388,7 @@ class FrozenTrainer:
             "bias": options.bias_learning_rate,
             "map": map_learning_rate,
         }
-        watched = self.held_out[:WATCHED]
+        watched = self.watched
         best = (float(self.held_out_losses(head, reader, watched).mean()), 0)
         weights = copy.deepcopy(head.state_dict())
         learned = head.learned()
@@ -427,6 +435,21 @@ class FrozenTrainer:
         if len(groups) > 1 and len(groups[-1]) < len(groups[0]) // 2:  # a small group is an easy one
             groups = groups[:-1]
         return torch.cat([losses(self._columns(head, reader, group), group) for group in groups])
+
+    def _judged(self, head: Head, reader: Reader) -> NDArray[np.float64]:
+        """The losses of the examples that forms are compared on, at the temperature that suits this one best."""
+        losses = self.held_out_losses(head, reader, self.compared, self.objective.judged)  # (k, temperatures)
+        return losses[:, losses.mean(dim=0).argmin()].numpy().astype(np.float64)
+
+    @property
+    def watched(self) -> Tensor:
+        """The held-out examples by which the best start, step and learning rate are found."""
+        return self.held_out[: min(WATCHED, len(self.held_out) // 2)]
+
+    @property
+    def compared(self) -> Tensor:
+        """The other held-out examples, on which forms are compared."""
+        return self.held_out[len(self.watched) :]
 
     @torch.inference_mode()
     def _shares(self, head: Head, reader: Reader) -> dict[int, float]:
