@@ -54,7 +54,7 @@ ATTACK = Attack(
         "a kernel of the hub by model_kwargs": _kernel_kwargs,
         "a method to call": _method,
     },
-    live=("a module", "a method to call"),
+    live=("a module",),
 )
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ ATTACK = Attack(
         "a distributed checkpoint": _distributed,
     },
     live=("a shard", "tokenizer_name_or_path", "special_tokens_map.json"),
+    loading_is_harm=("a shard", "special_tokens_map.json"),
 )
 
 if __name__ == "__main__":

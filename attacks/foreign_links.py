@@ -28,6 +28,7 @@ ATTACK = Attack(
         "a link through a link": _chain,
     },
     live=("weights", "a config", "a module's folder"),
+    loading_is_harm=("weights",),
 )
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ ATTACK = Attack(
         "transformers_weights in config.json": _backbone,
         "transformers_weights by config_kwargs": _config_kwargs,
     },
-    live=("transformers_weights in config.json", "transformers_weights by config_kwargs"),
+    live=("transformers_weights in config.json",),
 )
 
 if __name__ == "__main__":

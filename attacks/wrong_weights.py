@@ -30,6 +30,13 @@ def _filled(name: str, value: float) -> Spoil:
     return spoil
 
 
+LIVE = (
+    "eight are missing",
+    "one number of the encoder is NaN",
+    "one number of the encoder is infinite",
+    "one number of the selector is NaN",
+)
+
 ATTACK = Attack(
     {
         "eight are missing": _missing,
@@ -38,12 +45,8 @@ ATTACK = Attack(
         "one number of the encoder is infinite": _filled(ENCODER, float("inf")),
         "one number of the selector is NaN": _filled(SELECTOR, float("nan")),
     },
-    live=(
-        "eight are missing",
-        "one number of the encoder is NaN",
-        "one number of the encoder is infinite",
-        "one number of the selector is NaN",
-    ),
+    live=LIVE,
+    loading_is_harm=LIVE,
 )
 
 if __name__ == "__main__":

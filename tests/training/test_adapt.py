@@ -286,7 +286,7 @@ def test_negative_blocks_with_a_depth_are_the_ones_that_are_kept(spoiled: Path, 
 def test_scored_pairs_teach_their_order(spoiled: Path, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     rows: list[tuple[object, ...]] = []
-    for text in sentences(400, seed=7):
+    for text in sentences(1200, seed=7):
         kept = int(random.integers(0, 9))
         words = [*text.split()[:kept], *random.choice(WORDS, size=8 - kept)]
         rows.append((text, " ".join(words), kept / 8))

@@ -508,7 +508,7 @@ class _Adaptation:
         if self.examples.scores is not None:
             scores = torch.from_numpy(self.examples.scores)[readable].float()
             # Groups large enough to rank in, and enough of them to tell the error of their mean.
-            objective = Ranking(rows, scores, temperature, group=min(32, max(4, len(held_out) // 8)))
+            objective = Ranking(rows, scores, temperature, group=min(32, max(4, len(held_out) // 16)))
         # Copies of their own: training is on the CPU, wherever the model is, and must not touch it.
         behind = [copy.deepcopy(module).cpu().requires_grad_(False) for module in self.encoder.behind[1:]]
         return FrozenTrainer(
