@@ -37,9 +37,10 @@ from s2sent.experiments.catalogue import OWN, read_catalogue
 from s2sent.experiments.inputs import BackboneInput
 from s2sent.experiments.plan import Settings, expand
 from s2sent.experiments.store import Store
+from s2sent.training.adapt import AdaptRecipe
 from s2sent.training.checkpoint import Checkpoints, Progress
 from s2sent.training.log import read_log
-from s2sent.training.recipes import Recipe, SimCSE
+from s2sent.training.recipes import Recipe, SimCSE, to_toml
 from s2sent.training.validation import read_pairs
 from tiny_senteval import write_folder
 
@@ -207,6 +208,11 @@ def settings_files(root: Path) -> dict[str, Reader]:
     """Recipes and catalogues."""
     recipe, catalogue = root / "recipe.toml", root / "catalogue.toml"
     SimCSE(backbone="b", corpus=("c.txt",), steps=3).save(recipe)
+    adapting = root / "adapt-recipe.toml"
+    values = AdaptRecipe(
+        model="m", data=("p.csv",), forms=("gate",), selection={"blocks": (0, 1)}, depth="auto"
+    ).to_dict()
+    adapting.write_text(to_toml(values))
     own = tomllib.loads(OWN.read_text(encoding="utf-8"))
     small = {
         "selection": own["selection"],
@@ -224,6 +230,11 @@ def settings_files(root: Path) -> dict[str, Reader]:
             assert entry.run.key
 
     return {
+        "recipe.toml of adapt": Reader(
+            adapting,
+            lambda: AdaptRecipe.load(adapting) and None,
+            changed_toml(tomllib.loads(adapting.read_text()), adapting.read_bytes()),
+        ),
         "recipe.toml": Reader(
             recipe,
             lambda: Recipe.load(recipe) and None,
