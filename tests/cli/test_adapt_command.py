@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,12 @@ import pytest
 
 import s2sent
 from conftest import SENTENCES
+from s2sent.cli import app, mistakes_in_a_line
 
 WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
+
+
+Command = Callable[..., "Done"]
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +38,35 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def command(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "S2SENT_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    words = [sys.executable, "-m", "s2sent", "adapt", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_a_table_a_model_and_the_same_command_again(bert: Path, pairs: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command in this process, as a shell would see it."""
+    monkeypatch.setenv("S2SENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Done:
+        capsys.readouterr()
+        code = 0
+        try:
+            with mistakes_in_a_line():
+                app(["adapt", *map(str, arguments)], standalone_mode=False)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def test_a_table_a_model_and_the_same_command_again(bert: Path, pairs: Path, tmp_path: Path, command: Command) -> None:
     line = (bert, pairs, "--output", tmp_path / "out", "--steps", 30, "--batch-size", 64)
-    done = command(*line, folder=tmp_path)
+    done = command(*line)
     assert done.returncode == 0, done.stderr
     for name in ("as-is", "as-is+map", "blocks", "blocks+map", "gate", "gate+map"):
         assert any(row.startswith(f"{name} ") for row in done.stdout.splitlines()), done.stdout
@@ -48,24 +74,24 @@ def test_a_table_a_model_and_the_same_command_again(bert: Path, pairs: Path, tmp
     assert "300 pairs" in done.stderr
     vectors = s2sent.load(tmp_path / "out", device="cpu").encode(SENTENCES)
     assert np.isfinite(vectors).all()
-    again = command(*line, folder=tmp_path)
+    again = command(*line)
     assert again.returncode == 0
     assert "already" in again.stdout
-    other = command(*line[:-1], 32, folder=tmp_path)
+    other = command(*line[:-1], 32)
     assert other.returncode == 1
     assert "another recipe, model or data" in other.stderr
-    replaced = command(*line[:-1], 32, "--restart", folder=tmp_path)
+    replaced = command(*line[:-1], 32, "--restart")
     assert replaced.returncode == 0, replaced.stderr
 
 
-def test_one_form_by_its_options_and_a_recipe_of_it(bert: Path, pairs: Path, tmp_path: Path) -> None:
+def test_one_form_by_its_options_and_a_recipe_of_it(bert: Path, pairs: Path, tmp_path: Path, command: Command) -> None:
     options = ("--gate", "sigmoid", "--no-bias", "--blocks", 3, "--reduction", 4, "--steps", 5)
-    done = command(bert, pairs, "--output", tmp_path / "out", *options, folder=tmp_path)
+    done = command(bert, pairs, "--output", tmp_path / "out", *options)
     assert done.returncode == 0, done.stderr
     recipe = (tmp_path / "out" / "recipe.toml").read_text()
     assert 'forms = ["gate"]' in recipe
     assert "bias = false" in recipe
-    again = command("--recipe", tmp_path / "out" / "recipe.toml", "--output", tmp_path / "b", folder=tmp_path)
+    again = command("--recipe", tmp_path / "out" / "recipe.toml", "--output", tmp_path / "b")
     assert again.returncode == 0, again.stderr
     one, other = (s2sent.load(tmp_path / name, device="cpu").encode(SENTENCES) for name in ("out", "b"))
     assert np.array_equal(one, other)
@@ -85,16 +111,16 @@ def test_one_form_by_its_options_and_a_recipe_of_it(bert: Path, pairs: Path, tmp
     ],
 )
 def test_mistakes_are_one_line(
-    arguments: tuple[str, ...], message: str, bert: Path, pairs: Path, tmp_path: Path
+    arguments: tuple[str, ...], message: str, bert: Path, pairs: Path, tmp_path: Path, command: Command
 ) -> None:
     places = {"MODEL": str(bert), "DATA": str(pairs), "out": str(tmp_path / "out")}
-    done = command(*(places.get(word, word) for word in arguments), folder=tmp_path)
+    done = command(*(places.get(word, word) for word in arguments))
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_killed_in_the_pass_it_goes_on(bert: Path, pairs: Path, tmp_path: Path) -> None:
+def test_killed_in_the_pass_it_goes_on(bert: Path, pairs: Path, tmp_path: Path, command: Command) -> None:
     line = [bert, pairs, "--output", tmp_path / "out", "--form", "blocks", "--steps", 5]
     script = (
         "import sys, time\n"
@@ -113,7 +139,7 @@ def test_killed_in_the_pass_it_goes_on(bert: Path, pairs: Path, tmp_path: Path) 
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.pooled.npy")}
     assert len(kept) >= 3
     assert not (tmp_path / "out").exists()
-    done = command(*line, folder=tmp_path)
+    done = command(*line)
     assert done.returncode == 0, done.stderr
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
     assert (tmp_path / "out" / "modules.json").exists()
