@@ -97,8 +97,11 @@ class Objective(Protocol):
     def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return losses (k,) of some examples, from a tensor (b, d) of vectors for each column; their mean counts."""
 
+    def tempered(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the losses at every temperature: (k, temperatures)."""
+
     def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the losses (k, temperatures) by which forms are compared, on held-out examples."""
+        """Return the losses by which forms are compared, on held-out examples: one column for each way to look."""
 
     def is_enough(self, base: float, loss: float) -> bool:
         """Whether a form of this loss, which is lower by more than the noise, is reason enough to leave the base."""
@@ -117,10 +120,14 @@ class Contrast:
         target = torch.arange(len(examples))
         return F.cross_entropy(self.cosines(columns, examples) / self.temperature, target, reduction="none")
 
-    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+    def tempered(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return the same at every temperature."""
         cosines, target = self.cosines(columns, examples), torch.arange(len(examples))
         return torch.stack([F.cross_entropy(cosines / t, target, reduction="none") for t in TEMPERATURES], dim=1)
+
+    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the losses at every temperature."""
+        return self.tempered(columns, examples)
 
     def is_enough(self, base: float, loss: float) -> bool:
         """Whatever is more than the noise."""
@@ -171,9 +178,13 @@ class Ranking:
         """Return one loss for the whole group."""
         return self._loss(columns, examples, self.temperature)[None]
 
-    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+    def tempered(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
         """Return the same at every temperature."""
         return torch.stack([self._loss(columns, examples, t) for t in TEMPERATURES])[None]
+
+    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the losses at every temperature."""
+        return self.tempered(columns, examples)
 
     def _loss(self, columns: Sequence[Tensor], examples: Tensor, temperature: float) -> Tensor:
         cosent = CoSENTLoss(None, scale=1 / temperature)  # type: ignore[arg-type]
@@ -371,13 +382,12 @@ class FrozenTrainer:
     def _with_start(self, form: Form) -> Form:
         if form.selection is None or len(form.starts) < 2:
             return form
-        watched = self.watched
         options = [replace(form, selection=replace(form.selection, prior=start)) for start in form.starts]  # type: ignore[arg-type]
         reader: Reader | None = None
         losses = []
         for option in options:
             head, reader = self.head(option, reader)
-            losses.append(float(self.held_out_losses(head, reader, watched).mean()))
+            losses.append(self._watch(head, reader))
         return options[int(np.argmin(losses))]
 
     def _run(self, head: Head, reader: Reader, map_learning_rate: float) -> tuple[float, int]:
@@ -388,8 +398,7 @@ class FrozenTrainer:
             "bias": options.bias_learning_rate,
             "map": map_learning_rate,
         }
-        watched = self.watched
-        best = (float(self.held_out_losses(head, reader, watched).mean()), 0)
+        best = (self._watch(head, reader), 0)
         weights = copy.deepcopy(head.state_dict())
         learned = head.learned()
         if not learned:
@@ -403,7 +412,7 @@ class FrozenTrainer:
             optimizer.step()
             schedule.step()
             if step % options.evaluate_every == 0 or step == options.steps:
-                held_out = float(self.held_out_losses(head, reader, watched).mean())
+                held_out = self._watch(head, reader)
                 if held_out < best[0]:
                     best, weights = (held_out, step), copy.deepcopy(head.state_dict())
         head.load_state_dict(weights)
@@ -426,15 +435,17 @@ class FrozenTrainer:
             left = left[size:]
 
     @torch.inference_mode()
-    def held_out_losses(
-        self, head: Head, reader: Reader, examples: Tensor, losses: Callable[..., Tensor] | None = None
-    ) -> Tensor:
-        """Return the losses of these examples, group by group: those that are trained for, or others."""
-        losses = losses or self.objective.losses
+    def held_out_losses(self, head: Head, reader: Reader, examples: Tensor, losses: Callable[..., Tensor]) -> Tensor:
+        """Return the losses of these examples, group by group."""
         groups = examples.split(self.objective.group)  # type: ignore[no-untyped-call]
         if len(groups) > 1 and len(groups[-1]) < len(groups[0]) // 2:  # a small group is an easy one
             groups = groups[:-1]
         return torch.cat([losses(self._columns(head, reader, group), group) for group in groups])
+
+    def _watch(self, head: Head, reader: Reader) -> float:
+        """The loss by which start, step and learning rate are found, at the temperature that suits the head best."""
+        losses = self.held_out_losses(head, reader, self.watched, self.objective.tempered)
+        return float(losses.mean(dim=0).min())
 
     def _judged(self, head: Head, reader: Reader) -> NDArray[np.float64]:
         """The losses of the examples that forms are compared on, at the temperature that suits this one best."""
