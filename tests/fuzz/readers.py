@@ -37,7 +37,7 @@ from s2sent.experiments.catalogue import OWN, read_catalogue
 from s2sent.experiments.inputs import BackboneInput
 from s2sent.experiments.plan import Settings, expand
 from s2sent.experiments.store import Store
-from s2sent.training.adapt import AdaptRecipe
+from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.checkpoint import Checkpoints, Progress
 from s2sent.training.log import read_log
 from s2sent.training.recipes import Recipe, SimCSE, to_toml

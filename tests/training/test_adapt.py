@@ -19,7 +19,8 @@ from model.tiny import pooling_of
 from s2sent.encoding.states import StateEncoder
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.load import open_encoder
-from s2sent.training.adapt import AdaptRecipe, AdaptResult, adapt, assemble
+from s2sent.training.adapt import AdaptResult, adapt, assemble
+from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.frozen import TEMPERATURES, split
 from s2sent.training.recipes import to_toml
 

@@ -120,7 +120,7 @@ def _recipe(given: dict[str, Any], file: Path | None) -> Any:
     from dataclasses import fields
 
     from s2sent.outside import read_toml
-    from s2sent.training.adapt import AdaptRecipe
+    from s2sent.training.adapt_recipe import AdaptRecipe
 
     values: dict[str, Any] = read_toml(file) if file is not None else {}
     selection = {name: given[name] for name in _SELECTION if name in given}
