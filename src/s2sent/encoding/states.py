@@ -418,9 +418,9 @@ class FrozenStates:
                 projections = projections / selector.block_scales[:, None, None]
                 if selector.config.fusion != "stack":
                     projections = projections.mean(dim=1, keepdim=True)
-                found.append(selector.squeeze(projections, lengths[rows]))
-        f = torch.cat(found)
-        return f.half() if f.abs().max() < torch.finfo(torch.float16).max else f
+                f = selector.squeeze(projections, lengths[rows])
+                found.append(f.half() if f.abs().max() < torch.finfo(torch.float16).max else f)
+        return torch.cat(found)  # fp32 if any of it is
 
     def sizes(self) -> Tensor:
         """Return the mean length of every state's pooled vectors, over the first part: (states,)."""
