@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 
 from s2sent.data.examples import Columns, Examples, Kind, read_examples
+from s2sent.data.senteval import TRANSFER_TASKS
 from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key
 from s2sent.errors import ConfigError
 from s2sent.evaluation.encoder import Encoder, Vectors
@@ -85,29 +86,17 @@ def _examples(sources: tuple[str, ...], columns: tuple[str, ...]) -> Examples:
     return found
 
 
-@cache
-def _kept_states(bench: tuple[Any, ...], texts: tuple[str, ...], every: bool) -> FrozenStates:
-    listener = _LISTENING[-1] if _LISTENING else Listener()
-    return Bench(*bench).states(texts, listener, every=every)
-
-
-_LISTENING: list[Listener] = []
-
-
 def train_frozen(run: Run, work: Path, sentences: Iterable[str], listener: Listener) -> tuple[Vectors, dict[str, Any]]:
     """Train a run's form; return the vectors of `sentences`, and what a record says of it beside scores."""
     recipe = cast(Frozen, run.recipe)
-    bench = (run.backbone, recipe.pooling, recipe.precision, work.parent / "states")
-    _LISTENING.append(listener)
-    try:
-        examples = _examples(recipe.corpus, recipe.columns)
-        states = _kept_states(bench, tuple(examples.texts), True)
-        texts = tuple(sorted({sentence or "." for sentence in sentences}))  # an empty one is shown as a full stop
-        # Transfer tasks have a hundred thousand texts, and the forms that they score need only the usual sums.
-        scored = _kept_states(bench, texts, not any(name in run.evaluation.tasks for name in ("MR", "SST-2")))
-    finally:
-        _LISTENING.pop()
-    trainer = _trainer(recipe, examples, states, Bench(*bench).blocks)
+    bench = Bench(run.backbone, recipe.pooling, recipe.precision, work.parent / "states")
+    examples = _examples(recipe.corpus, recipe.columns)
+    states = bench.states(examples.texts, listener, every=True)
+    texts = sorted({sentence or "." for sentence in sentences})  # an empty one is shown as a full stop
+    # Transfer tasks have a hundred thousand texts, and the forms that they score need only the usual sums.
+    is_transfer = any(name in run.evaluation.tasks for name in TRANSFER_TASKS)
+    scored = bench.states(texts, listener, every=not is_transfer)
+    trainer = _trainer(recipe, examples, states, bench.blocks)
     listener.note("training")
     result = _fitted(recipe, trainer, run.backbone.depth)
     head, _ = trainer.head(result.form)
