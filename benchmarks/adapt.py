@@ -34,14 +34,14 @@ from benchmarks import MINILM, name_of
 from benchmarks.encoding import cpu
 from benchmarks.texts import mixed_texts
 from s2sent.data.examples import read_examples
-from s2sent.encoding import TorchEncoder, encode_texts
-from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, keep_states
 from s2sent.evaluation import evaluate
 from s2sent.evaluation.cost import interleaved_seconds, paired_ratios
 from s2sent.model.backbone import Backbone
 from s2sent.model.load import open_encoder
 from s2sent.selection import SelectionConfig
 from s2sent.training.frozen import Contrast, Form, FrozenTrainer, TrainingOptions
+from s2sent.vectors import TorchEncoder, encode_texts
+from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, keep_states
 
 SHAPES = {"all-MiniLM-L6-v2": (6, 384), "BERT-base": (12, 768)}
 

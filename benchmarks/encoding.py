@@ -38,9 +38,9 @@ from transformers.utils import logging
 import s2sent
 from benchmarks.growth import print_growth
 from benchmarks.texts import mixed_texts
-from s2sent.encoding import TextEncoder, TorchEncoder, encode_texts
 from s2sent.evaluation import evaluate
 from s2sent.evaluation.cost import interleaved_seconds, paired_ratios
+from s2sent.vectors import TextEncoder, TorchEncoder, encode_texts
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 HOST = "sentence-transformers, torch fp32"

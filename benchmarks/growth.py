@@ -29,7 +29,7 @@ from benchmarks.texts import mixed_texts
 ENCODE = """
 import json, sys, time
 from pathlib import Path
-from s2sent.encoding import encode_files
+from s2sent.vectors import encode_files
 
 lines, parts = int(sys.argv[4]), int(sys.argv[5])
 marks = [(0, time.perf_counter())]

@@ -33,7 +33,6 @@ from s2sent.cli import mistakes_in_a_line
 from s2sent.cli.adapt_screen import Screen
 from s2sent.data.cache import cache_folder
 from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
-from s2sent.encoding.states import StateEncoder, Sums, keep_states, states_key
 from s2sent.evaluation.comparison import resample_task
 from s2sent.evaluation.figures import Panel, densities
 from s2sent.evaluation.page import facts, page, picture, table
@@ -44,6 +43,7 @@ from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import open_encoder
 from s2sent.training.adapt import AdaptResult
 from s2sent.training.frozen import AS_IS, FormResult, Head, Reader, text_encoder
+from s2sent.vectors.states import StateEncoder, Sums, keep_states, states_key
 
 QUERIES = (
     "A man is playing a guitar.",

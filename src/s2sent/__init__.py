@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
-    from s2sent.encoding import encode_files
     from s2sent.evaluation import evaluate
     from s2sent.model.build import build
     from s2sent.model.export import export
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from s2sent.selection import SelectionConfig, Selector
     from s2sent.training.adapt import adapt
     from s2sent.training.run import train
+    from s2sent.vectors import encode_files
 
 __version__ = "0.1.0"
 __all__ = [
@@ -45,7 +45,7 @@ __getattr__ = lazy(
         "Selector": "s2sent.selection",
         "adapt": "s2sent.training.adapt",
         "build": "s2sent.model.build",
-        "encode_files": "s2sent.encoding",
+        "encode_files": "s2sent.vectors",
         "evaluate": "s2sent.evaluation",
         "export": "s2sent.model.export",
         "load": "s2sent.model.load",

@@ -124,7 +124,7 @@ def test_killed_in_the_pass_it_goes_on(bert: Path, pairs: Path, tmp_path: Path, 
     line = [bert, pairs, "--output", tmp_path / "out", "--form", "blocks", "--steps", 5]
     script = (
         "import sys, time\n"
-        "from s2sent.encoding import states; states.LARGEST_PART = 16; run = states.StateEncoder.run\n"
+        "from s2sent.vectors import states; states.LARGEST_PART = 16; run = states.StateEncoder.run\n"
         "states.StateEncoder.run = lambda *a: (time.sleep(0.05), run(*a))[1]\n"
         "sys.argv[0] = 's2sent'; from s2sent.cli import main; main()"
     )

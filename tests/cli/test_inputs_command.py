@@ -17,9 +17,9 @@ import pytest
 import s2sent
 from conftest import SENTENCES, make_backbone
 from s2sent.cli import main
-from s2sent.encoding import TorchEncoder, encode_files, encode_texts
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
+from s2sent.vectors import TorchEncoder, encode_files, encode_texts
 from training.runs import make_lines
 
 Run = Callable[..., tuple[int, str, str]]

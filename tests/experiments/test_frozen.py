@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from experiments.tiny import Bench
-from s2sent.encoding.states import StateEncoder
 from s2sent.evaluation import evaluate
 from s2sent.experiments.perform import perform
 from s2sent.experiments.plan import Run, unique
 from s2sent.model.load import open_encoder
+from s2sent.vectors.states import StateEncoder
 from training.runs import make_lines
 
 

@@ -27,9 +27,6 @@ from s2sent.data.corpus import Corpus
 from s2sent.data.sts import read_sts
 from s2sent.data.text import read_rows, read_texts
 from s2sent.data.transfer import read_transfer
-from s2sent.encoding import encode_files
-from s2sent.encoding.shards import Record, Shards, State
-from s2sent.encoding.sources import Source
 from s2sent.errors import DataError
 from s2sent.evaluation.cache import ResultCache
 from s2sent.evaluation.result import TaskResult
@@ -42,6 +39,9 @@ from s2sent.training.checkpoint import Checkpoints, Progress
 from s2sent.training.log import read_log
 from s2sent.training.recipes import Recipe, SimCSE, to_toml
 from s2sent.training.validation import read_pairs
+from s2sent.vectors import encode_files
+from s2sent.vectors.shards import Record, Shards, State
+from s2sent.vectors.sources import Source
 from tiny_senteval import write_folder
 
 TEXTS = [*SENTENCES, "", "tab\there", 'quote "here", comma', "  spaces  ", "\u2028 and \x85", "x" * 300]

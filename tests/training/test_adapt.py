@@ -16,13 +16,13 @@ from sentence_transformers.base.modules import Dense, Normalize
 import s2sent
 from conftest import DEPTH, DIM, SENTENCES, make_backbone
 from model.tiny import pooling_of
-from s2sent.encoding.states import StateEncoder
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.load import open_encoder
 from s2sent.training.adapt import AdaptResult, adapt, assemble
 from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.frozen import TEMPERATURES, split
 from s2sent.training.recipes import to_toml
+from s2sent.vectors.states import StateEncoder
 
 WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
 QUICK = {"steps": 60, "batch_size": 64, "map_learning_rates": (1e-2,)}

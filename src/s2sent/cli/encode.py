@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from s2sent.cli.engine import Engine
 from s2sent.cli.screen import console, errors, progress
-from s2sent.encoding.vectors import Precision
 from s2sent.errors import ConfigError
+from s2sent.vectors.precision import Precision
 
 
 class Long(StrEnum):
@@ -96,7 +96,7 @@ def encode(
     Interrupted at any instant, the same command goes on where it stopped; finished, it has nothing to do. A line that
     cannot be encoded (empty, not UTF-8, without the field) has no vector and is listed in OUTPUT.bad.jsonl.
     """
-    from s2sent.encoding.bulk import encode_files
+    from s2sent.vectors.bulk import encode_files
 
     if workers is not None and engine is not Engine.RAY:
         raise ConfigError("--workers is for --engine ray. On this machine all cores work on one batch after the other.")

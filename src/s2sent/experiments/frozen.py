@@ -12,7 +12,6 @@ import torch
 
 from s2sent.data.examples import Columns, Examples, Kind, read_examples
 from s2sent.data.senteval import TRANSFER_TASKS
-from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key
 from s2sent.errors import ConfigError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.experiments.inputs import BackboneInput
@@ -24,6 +23,7 @@ from s2sent.selection import SelectionConfig
 from s2sent.training.frozen import Contrast, Form, FormResult, FrozenTrainer, TrainingOptions, split, text_encoder
 from s2sent.training.log import Listener
 from s2sent.training.recipes import Frozen
+from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key
 
 
 @dataclass

@@ -22,7 +22,6 @@ import s2sent
 from s2sent.data.cache import cache_folder
 from s2sent.data.examples import Columns, Examples, Kind, crop_pairs, read_examples
 from s2sent.disk import new_folder
-from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.model.backbone import Backbone
 from s2sent.model.build import build, with_modules
@@ -49,6 +48,7 @@ from s2sent.training.frozen import (
 )
 from s2sent.training.precision import bf16_problem
 from s2sent.training.recipes import to_toml
+from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
 
 LEAST_HELD_OUT, MOST_HELD_OUT = 8, 2000
 MADE = "adapted.json"

@@ -21,9 +21,9 @@ from scipy import stats
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from torch import Tensor, nn
 
-from s2sent.encoding.states import FrozenStates
 from s2sent.errors import ConfigError
 from s2sent.selection import Selection, SelectionConfig, Selector
+from s2sent.vectors.states import FrozenStates
 
 AS_IS = "as-is"
 """The form that changes nothing."""

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from encoding.test_bulk import stop_after
 
 import s2sent
 from conftest import SENTENCES
-from encoding.test_bulk import stop_after
 from model.tiny import tiny
-from s2sent.encoding import encode_files
 from s2sent.errors import ConfigError
+from s2sent.vectors import encode_files
 
 ray: Any = pytest.importorskip("ray")
 pytestmark = pytest.mark.long
@@ -70,7 +70,7 @@ def _is_ours(process: int) -> bool:
 def test_a_worker_that_is_killed_costs_nothing(
     cluster: None, folder: Path, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.encoding.sources.GROUP_BYTES", 1)  # two files, two readers
+    monkeypatch.setattr("s2sent.vectors.sources.GROUP_BYTES", 1)  # two files, two readers
     killed: list[int] = []
 
     def kill(lines: int, expected: int | None) -> None:

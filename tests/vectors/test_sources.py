@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from s2sent.encoding.sources import Source, Window
 from s2sent.errors import ConfigError, DataError
+from s2sent.vectors.sources import Source, Window
 
 ROWS = [(f"key {n}", f"Text {n}, with a comma and ünïcode.") for n in range(10)]
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from s2sent.disk import whole_file
-from s2sent.encoding.shards import Shards
 from s2sent.errors import ConfigError, DataError
 from s2sent.outside import is_folder, shown
+from s2sent.vectors.shards import Shards
 
 IDS, TEXTS, VECTORS, SCALES = "id", "text", "embedding", "scale"
 _LONGEST_NAME = 200

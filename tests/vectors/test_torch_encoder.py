@@ -15,9 +15,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from conftest import SENTENCES
 from model.tiny import tiny
-from s2sent.encoding import TorchEncoder
-from s2sent.encoding.batches import encode_tokens
 from s2sent.errors import ModelError
+from s2sent.vectors import TorchEncoder
+from s2sent.vectors.batches import encode_tokens
 
 RAGGED = [*SENTENCES, " spaces around ", "[MASK] [SEP] <mask> </s>", "x", "long and longer " * 60]
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from s2sent.encoding.encoder import open_text_encoder
-from s2sent.encoding.job import Job, Options, Progress, expect
-from s2sent.encoding.shards import Shard, Shards
-from s2sent.encoding.sources import STANDARD_INPUT, Source
 from s2sent.errors import ConfigError, ModelError, S2SentError
 from s2sent.model.exported import is_export
+from s2sent.vectors.encoder import open_text_encoder
+from s2sent.vectors.job import Job, Options, Progress, expect
+from s2sent.vectors.shards import Shard, Shards
+from s2sent.vectors.sources import STANDARD_INPUT, Source
 
 _BLOCK = 1
 """Bytes to a block of Ray's: so few that every window is a block of its own, and windows spread over the workers."""

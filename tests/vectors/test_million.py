@@ -16,7 +16,7 @@ import pytest
 
 import s2sent
 from conftest import SENTENCES, make_backbone
-from s2sent.encoding.shards import Shards
+from s2sent.vectors.shards import Shards
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(0)]
 

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from s2sent.disk import unwritable, whole_file
-from s2sent.encoding.sources import Problem, Window
-from s2sent.encoding.vectors import Packed
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.outside import Table, exists, parse_json
+from s2sent.vectors.precision import Packed
+from s2sent.vectors.sources import Problem, Window
 
 VERSION = 1
 _OPTIONS = {"window": "--shard-lines", "label": "--id", "with_text": "--with-text", "batch_tokens": "--batch-tokens"}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from conftest import SENTENCES
 from model.tiny import tiny
-from s2sent.encoding import TorchEncoder
-from s2sent.encoding.batches import encode_tokens, token_batches
 from s2sent.errors import DataError
+from s2sent.vectors import TorchEncoder
+from s2sent.vectors.batches import encode_tokens, token_batches
 
 
 @given(st.lists(st.integers(1, 50), max_size=80), st.integers(1, 120))

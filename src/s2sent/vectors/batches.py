@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.encoding.encoder import TextEncoder
-from s2sent.encoding.vectors import unit
 from s2sent.errors import DataError
+from s2sent.vectors.encoder import TextEncoder
+from s2sent.vectors.precision import unit
 
 CPU_TOKENS = 1024
 """Tokens to a batch on a CPU: a small encoder's states stay in the cache, and what goes around a batch is little."""

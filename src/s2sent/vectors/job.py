@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sent.data.text import Label
-from s2sent.encoding.batches import CPU_TOKENS, GPU_TOKENS, encode_tokens
-from s2sent.encoding.encoder import TextEncoder
-from s2sent.encoding.shards import Shard, Shards
-from s2sent.encoding.sources import WINDOW, Window
-from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.texts import texts_of
+from s2sent.vectors.batches import CPU_TOKENS, GPU_TOKENS, encode_tokens
+from s2sent.vectors.encoder import TextEncoder
+from s2sent.vectors.precision import Form
+from s2sent.vectors.shards import Shard, Shards
+from s2sent.vectors.sources import WINDOW, Window
 
 T = TypeVar("T")
 _LARGEST = (1 << 63) - 1

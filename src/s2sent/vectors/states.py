@@ -31,12 +31,12 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from torch import Tensor
 
 from s2sent.disk import locked, unwritable, whole_file
-from s2sent.encoding.batches import CPU_TOKENS, GPU_TOKENS, token_batches
-from s2sent.encoding.torch_encoder import TorchEncoder
 from s2sent.errors import DataError, ModelError
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import PoolingMode, SelectivePooling, layout_of, pooling_of
 from s2sent.selection import SelectionConfig, Selector, TokenBasis, low_frequencies
+from s2sent.vectors.batches import CPU_TOKENS, GPU_TOKENS, token_batches
+from s2sent.vectors.torch_encoder import TorchEncoder
 
 VERSION = 1
 """Raised when the same model and texts give other files."""

@@ -13,11 +13,11 @@ import torch
 import s2sent
 from conftest import DEPTH, DIM, FAMILIES, SENTENCES
 from model.tiny import block_states, expected, pooling_of, tiny
-from s2sent.encoding import states as module
-from s2sent.encoding.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key
 from s2sent.errors import DataError
 from s2sent.model.load import open_encoder
 from s2sent.selection import SelectionConfig
+from s2sent.vectors import states as module
+from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key
 
 BackboneOf = Callable[[str], Path]
 ALL = tuple(range(DEPTH + 1))

@@ -9,18 +9,18 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sent.encoding.encoder import open_text_encoder
-from s2sent.encoding.job import Job, Options, Progress
-from s2sent.encoding.outputs import assemble, check_output, problems_file
-from s2sent.encoding.shards import ExistsError, Record, Shards, State, missing
-from s2sent.encoding.sources import WINDOW, Source, Window
-from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, S2SentError
+from s2sent.vectors.encoder import open_text_encoder
+from s2sent.vectors.job import Job, Options, Progress
+from s2sent.vectors.outputs import assemble, check_output, problems_file
+from s2sent.vectors.precision import Form
+from s2sent.vectors.shards import ExistsError, Record, Shards, State, missing
+from s2sent.vectors.sources import WINDOW, Source, Window
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from s2sent.encoding.encoder import TextEncoder
+    from s2sent.vectors.encoder import TextEncoder
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def encode_files(
         groups = len(source.groups())
         if missing(done, groups):  # whatever the state says: a disk may have lost a shard since
             if engine == "ray" and isinstance(model, str | Path):
-                from s2sent.encoding.ray_engine import run_on_ray
+                from s2sent.vectors.ray_engine import run_on_ray
 
                 run_on_ray(model, fingerprint, source, options, shards, done, workers, device, on_progress)
             else:

@@ -21,10 +21,10 @@ from sentence_transformers import SentenceTransformer
 
 from conftest import SENTENCES
 from model.tiny import tiny
-from s2sent.encoding import bulk, encode_files
-from s2sent.encoding.shards import Shards, State
-from s2sent.encoding.vectors import Form
 from s2sent.errors import ConfigError, DataError
+from s2sent.vectors import bulk, encode_files
+from s2sent.vectors.precision import Form
+from s2sent.vectors.shards import Shards, State
 
 TEXTS = [f"{text} {number}" for number in range(3) for text in SENTENCES]
 

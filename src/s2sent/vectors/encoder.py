@@ -73,6 +73,6 @@ def open_text_encoder(
             raise ModelError("This encoder has no fingerprint, so a run could not go on safely. Give its folder.")
         return loaded, fingerprint
 
-    from s2sent.encoding.torch_encoder import TorchEncoder
+    from s2sent.vectors.torch_encoder import TorchEncoder
 
     return TorchEncoder(loaded), fingerprint or fingerprint_model(loaded)
