@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from s2sent.vectors.precision import Form
 from sentence_transformers.util import quantize_embeddings
 
 from s2sent.errors import ConfigError
+from s2sent.vectors.precision import Form
 
 VECTORS = np.random.default_rng(0).normal(size=(50, 20)).astype(np.float32) * np.logspace(-2, 2, 50)[:, None]
 VECTORS = VECTORS.astype(np.float32)

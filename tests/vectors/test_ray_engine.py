@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoding.test_bulk import stop_after
 
 import s2sent
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.errors import ConfigError
 from s2sent.vectors import encode_files
+from vectors.test_bulk import stop_after
 
 ray: Any = pytest.importorskip("ray")
 pytestmark = pytest.mark.long
