@@ -61,7 +61,7 @@ def test_encode_writes_the_vectors_of_the_model(run: Run, saved: Path, tmp_path:
 
 def test_encode_says_what_it_did_and_strictly_so(run: Run, saved: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"good\n\nalso good\n" + b"and long " * 200)
-    for arguments, expected in ((("--long", "mean"), 0), (("--strict", "--fresh"), 3)):
+    for arguments, expected in ((("--long", "mean"), 0), (("--strict", "--restart"), 3)):
         code, out, _ = run("encode", saved, tmp_path / "in.txt", tmp_path / "out.jsonl", *arguments)
         assert code == expected
         assert out.startswith("4 lines, 3 vectors of 32, 1 longer than the model takes, ")

@@ -286,12 +286,12 @@ def states(root: Path) -> dict[str, Reader]:
     made = root / ".out.npy.made.json"
     identity = dict(json.loads(made.read_bytes())["identity"])
     shards = Shards(root / "half.npy")
-    State(shards, identity, fresh=False).close()
+    State(shards, identity, restart=False).close()
     state = shards.folder / "state.json"
     encode_files(model, root / "in.txt", root / "other.parquet", with_text=True, shard_lines=4)
 
     def reopened() -> None:
-        State(shards, identity, fresh=False).close()
+        State(shards, identity, restart=False).close()
 
     def again() -> None:
         record = Record.read(output)

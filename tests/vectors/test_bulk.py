@@ -260,9 +260,9 @@ def test_a_changed_model_input_or_option_is_never_mixed_in(
             options["shard_lines"] = 8
     with pytest.raises(ConfigError, match=message) as error:
         encode_files(other, lines, output, **options)
-    assert "--fresh" in str(error.value)
+    assert "--restart" in str(error.value)
     assert not output.exists()
-    done = encode_files(other, lines, output, fresh=True, **options)
+    done = encode_files(other, lines, output, restart=True, **options)
     assert done.resumed == 0
     texts = lines.read_text(encoding="utf-8").splitlines()
     np.testing.assert_allclose(np.load(output), other.encode(texts), atol=1e-2 if change == "option" else 2e-6)
@@ -297,10 +297,10 @@ def test_a_finished_output_is_written_over_only_when_asked(
 ) -> None:
     output = tmp_path / "out.npy"
     output.write_bytes(b"precious")
-    with pytest.raises(ConfigError, match=r"exists already.*--fresh"):
+    with pytest.raises(ConfigError, match=r"exists already.*--restart"):
         encode_files(model, lines, output)
     assert output.read_bytes() == b"precious"
-    encode_files(model, lines, output, fresh=True)
+    encode_files(model, lines, output, restart=True)
     assert len(np.load(output)) == len(TEXTS)
 
 
@@ -332,7 +332,7 @@ def test_another_call_on_a_finished_output_is_refused(
     whole, text = output.read_bytes(), lines.read_text(encoding="utf-8")
 
     def refused(message: str, other: Any = model, **options: Any) -> None:
-        with pytest.raises(ConfigError, match=f"exists already{message}.*--fresh"):
+        with pytest.raises(ConfigError, match=f"exists already{message}.*--restart"):
             encode_files(other, lines, output, **options)
         assert output.read_bytes() == whole
 
@@ -347,7 +347,7 @@ def test_another_call_on_a_finished_output_is_refused(
     for content in (b"", b"[]", b'{"version": 1}', b"\xff"):  # a record that cannot be read is none
         record.write_bytes(content)
         refused("")
-    encode_files(model, lines, output, fresh=True)
+    encode_files(model, lines, output, restart=True)
     assert encode_files(model, lines, output).done_before
     output.write_bytes(whole[:-1] + b"!")  # somebody has changed it
     whole = output.read_bytes()
@@ -373,9 +373,9 @@ def test_two_processes_do_not_write_one_output(model: SentenceTransformer, lines
     output = tmp_path / "out.npy"
 
     def interfere(*_: object) -> None:
-        for fresh in (False, True):
+        for restart in (False, True):
             with pytest.raises(ConfigError, match="Another process is at work"):
-                encode_files(model, lines, output, fresh=fresh)
+                encode_files(model, lines, output, restart=restart)
 
     encode_files(model, lines, output, on_progress=interfere)
     assert len(np.load(output)) == len(TEXTS)
@@ -461,7 +461,7 @@ def test_an_output_that_another_process_finishes_meanwhile_stays_as_it_is(
 def test_a_side_file_that_a_glob_would_find_is_no_input(model: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\n{"text": ""}\n')
     for _ in range(2):
-        done = encode_files(model, str(tmp_path / "*.jsonl"), tmp_path / "out.parquet", fresh=True)
+        done = encode_files(model, str(tmp_path / "*.jsonl"), tmp_path / "out.parquet", restart=True)
         assert (done.lines, done.bad) == (2, 1)
 
 
@@ -506,5 +506,5 @@ def test_a_mistake_leaves_nothing_behind_that_the_mended_command_meets(
         encode_files(model, tmp_path / "in.csv", output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv"]
     Shards(output).folder.mkdir()  # as a kill before the first shard leaves it
-    State(Shards(output), {"column": None}, fresh=False).close()
+    State(Shards(output), {"column": None}, restart=False).close()
     assert encode_files(model, tmp_path / "in.csv", output, column="body").vectors == 1

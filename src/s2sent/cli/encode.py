@@ -68,10 +68,10 @@ def encode(
     with_text: Annotated[
         bool, typer.Option("--with-text", help="Keep the texts, too (parquet, jsonl).", rich_help_panel=_VECTORS)
     ] = False,
-    fresh: Annotated[
+    restart: Annotated[
         bool,
         typer.Option(
-            "--fresh",
+            "--restart",
             help="Throw away what an interrupted run left; write over a finished output.",
             rich_help_panel=_RUN,
         ),
@@ -126,7 +126,7 @@ def encode(
                 shard_lines=shard_lines,
                 batch_tokens=batch_tokens,
                 device=device,
-                fresh=fresh,
+                restart=restart,
                 engine=engine,
                 workers=_pool(workers),
                 on_progress=show,
@@ -140,7 +140,7 @@ def encode(
     if done.bad:
         notes.append(f"{done.bad:,} without a vector, listed in {done.bad_file}")
     if done.done_before:
-        said = f"Done already: {', '.join(notes)} → {output}. To encode again: --fresh"
+        said = f"Done already: {', '.join(notes)} → {output}. To encode again: --restart"
     else:
         notes += [f"{done.resumed:,} done before"] if done.resumed else []
         said = f"{', '.join([*notes, f'{done.seconds:,.1f} s, {done.rate:,.0f} lines/s'])} → {output}"

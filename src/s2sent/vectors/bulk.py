@@ -73,7 +73,7 @@ def encode_files(
     shard_lines: int = WINDOW,
     batch_tokens: int | None = None,
     device: str | None = None,
-    fresh: bool = False,
+    restart: bool = False,
     engine: str = "local",
     workers: tuple[int, int] | None = None,
     on_progress: Progress | None = None,
@@ -100,7 +100,7 @@ def encode_files(
         shard_lines: How many lines are saved at a time. They are sorted by length among themselves.
         batch_tokens: Tokens to a batch. By default what suits the device.
         device: Where to run; by default the best there is.
-        fresh: Throw away what an interrupted run left, and write over a finished output.
+        restart: Throw away what an interrupted run left, and write over a finished output.
         engine: `local`, or `ray` for a cluster (the model as a path that every machine sees).
         workers: With ray: at least and at most so many.
         on_progress: Told how many lines are done, and how many are expected.
@@ -153,7 +153,7 @@ def encode_files(
         )
 
     try:
-        state = State(shards, identity, fresh=fresh)
+        state = State(shards, identity, restart=restart)
     except ExistsError:
         record = Record.read(output)
         if record is None:

@@ -65,7 +65,7 @@ class Shard:
             where = f"{lines[0][0]} from line {lines[0][1]} on" if lines else "the input's end"
             raise ConfigError(
                 f"The input has changed since it was encoded in part: {where}. Give the input as it was, begin anew "
-                "with --fresh, or choose another output."
+                "with --restart, or choose another output."
             )
 
 
@@ -171,7 +171,7 @@ class ExistsError(ConfigError):
 
     def __init__(self, output: Path, why: str = "") -> None:
         super().__init__(
-            f"{output} exists already{why}. Choose another output, or encode anew and write over it with --fresh."
+            f"{output} exists already{why}. Choose another output, or encode anew and write over it with --restart."
         )
 
 
@@ -261,24 +261,24 @@ class State:
     Args:
         shards: The working folder.
         identity: All that decides the vectors. Only what JSON can hold.
-        fresh: Throw away what an earlier run left, and write over a finished output.
+        restart: Throw away what an earlier run left, and write over a finished output.
 
     Raises:
         ExistsError: the output is finished.
         ConfigError: another process is at work on it, or it was begun with another identity.
     """
 
-    def __init__(self, shards: Shards, identity: Mapping[str, Any], *, fresh: bool) -> None:
+    def __init__(self, shards: Shards, identity: Mapping[str, Any], *, restart: bool) -> None:
         self.path = shards.folder / "state.json"
         identity = _plain(identity)
         try:
             shards.output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(shards.output, error) from error
-        if fresh and shards.folder.exists():
+        if restart and shards.folder.exists():
             with self._locked(shards.folder):  # not under the hands of a running process
                 shards.remove()
-        if shards.output.exists() and not fresh and not shards.folder.exists():
+        if shards.output.exists() and not restart and not shards.folder.exists():
             shards.remove_leavings()
             raise ExistsError(shards.output)
         try:
@@ -289,17 +289,17 @@ class State:
         try:
             # Only now: a process that had the lock a moment ago may have finished the output.
             begun = self._read()
-            if shards.output.exists() and not fresh and not (begun and (begun["overwrite"] or begun["complete"])):
+            if shards.output.exists() and not restart and not (begun and (begun["overwrite"] or begun["complete"])):
                 if begun is None:
                     shards.remove()
                 raise ExistsError(shards.output)
-            self.content = begun or {"identity": identity, "overwrite": fresh, "complete": False}
+            self.content = begun or {"identity": identity, "overwrite": restart, "complete": False}
             if not shards.any():  # nothing was made with other settings, so there is nothing to mix with
                 self.content = {**self.content, "identity": identity, "complete": False}
             if changed := _differences(self.content["identity"], identity):
                 raise ConfigError(
                     f"{shards.output} was begun with other settings ({'; '.join(changed)}). Give the same again to go "
-                    "on, begin anew with --fresh, or choose another output."
+                    "on, begin anew with --restart, or choose another output."
                 )
             for cut_short in shards.folder.glob(".*.writing"):
                 cut_short.unlink()
@@ -324,9 +324,9 @@ class State:
     def _read(self) -> dict[str, Any] | None:
         if not exists(self.path):
             return None
-        values = Table.read_json(self.path, hint="Begin anew with --fresh.")
+        values = Table.read_json(self.path, hint="Begin anew with --restart.")
         if values.get("version", int) != VERSION:
-            raise ConfigError(f"{self.path} is of another version of s2sent. Begin anew with --fresh.")
+            raise ConfigError(f"{self.path} is of another version of s2sent. Begin anew with --restart.")
         flags = {name: values.get(name, bool) for name in ("overwrite", "complete")}
         return {"identity": values.get("identity", dict), **flags}
 
