@@ -68,9 +68,9 @@ def test_whole_tokens_are_kept_where_they_are_asked_for(bert: Path, tmp_path: Pa
     assert states.sums.tokens == (DEPTH - 1, DEPTH)
     model = tiny(bert, blocks=2, squeeze="none")
     rows = [3, 0, 9]
-    tokens, mask = states.token_states(rows, (DEPTH - 1, DEPTH))
+    tokens, starts = states.token_states(rows, (DEPTH - 1, DEPTH))
     with torch.no_grad():
-        vectors = pooling_of(model).selector(tokens, attention_mask=mask).embedding
+        vectors = pooling_of(model).selector(tokens, cu_seq_lens=starts).embedding
     own = block_states(bert, "bert", SENTENCES, model.max_seq_length)
     wanted = expected(model, [own[row] for row in rows], [DEPTH - 1, DEPTH])
     np.testing.assert_allclose(vectors, wanted, rtol=5e-3, atol=5e-3)

@@ -62,13 +62,18 @@ class Bench:
         key = states_key(self.backbone.fingerprint, texts, sums, pooling=self.pooling, precision=self.precision)
         folder = self.folder / key
         if is_whole(folder):
-            return FrozenStates.open(folder)
+            return _open(folder)
 
         def tell(done: int, of: int) -> None:
             listener.note(f"encoding {done:,} of {of:,} texts")
 
         encoder = StateEncoder(_model(self.backbone.path), self.pooling, self.precision)
         return keep_states(encoder, texts, folder, sums, on_texts=tell)
+
+
+@cache
+def _open(folder: Path) -> FrozenStates:
+    return FrozenStates.open(folder)
 
 
 @cache

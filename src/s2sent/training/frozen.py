@@ -229,8 +229,8 @@ class Head(nn.Module):
         """Select the vectors of some texts."""
         assert self.selector is not None
         if self.selector.config.per_token:
-            states, mask = reader.states.token_states(rows.tolist(), reader.indices)
-            selection: Selection = self.selector(states, attention_mask=mask)
+            states, starts = reader.states.token_states(rows.tolist(), reader.indices)
+            selection: Selection = self.selector(states, cu_seq_lens=starts)
             return selection
         f, pooled = reader.read(rows)
         return self.selector.fuse(f, pooled)
@@ -255,7 +255,7 @@ class Reader:
 
     def __init__(self, states: FrozenStates, selector: Selector | None, indices: tuple[int, ...]) -> None:
         self.states, self.indices = states, indices
-        self.scales = torch.ones(1) if selector is None else selector.block_scales[:, None]
+        self.scales = selector.block_scales[:, None] if selector is not None and selector.config.block_scales else None
         self.f: Tensor | None = None
         if selector is not None and selector.config.gated and not selector.config.per_token:
             self.f = states.squeezed(selector, indices)
@@ -266,7 +266,9 @@ class Reader:
         pooled = self.states.pooled(rows.tolist(), first, last)
         if len(self.indices) < pooled.shape[1]:
             pooled = pooled[:, [index - first for index in self.indices]]
-        return None if self.f is None else self.f[rows].float(), pooled / self.scales
+        if self.scales is not None:
+            pooled = pooled / self.scales
+        return None if self.f is None else self.f[rows].float(), pooled
 
     def shuffle(self, seed: int) -> None:
         """Give every sentence another one's weights: the control that tells whether seeing the sentence matters."""

@@ -6,6 +6,7 @@ FOLDER/part-00000.own.npy       (texts, width) the model's own vectors
 FOLDER/part-00000.lengths.npy   (texts,) tokens of each text, special ones included; 0: nothing the tokenizer can read
 FOLDER/part-00000.tokens.npy    (all tokens, states, d) whole states, where a form asks for them
 FOLDER/part-00000.pooled.npy    (texts, states, d) every state, pooled as the model pools; written last
+FOLDER/squeezed-….npy           (texts, d) all texts as one kind of selector squeezes them
 
 Each file is there whole or not at all, and a part whose last file is there is done: a pass that was killed goes on.
 Rows are read when they are needed, so that memory does not grow with the number of texts.
@@ -327,16 +328,17 @@ class FrozenStates:
 
     def part(self, number: int, name: str) -> NDArray[Any]:
         """Read one file of one part whole."""
+        return self._load(self.path(number, name))
+
+    def _load(self, path: Path) -> NDArray[Any]:
         try:
-            values: NDArray[Any] = np.load(self.path(number, name), allow_pickle=False)
+            values: NDArray[Any] = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise self._damaged(number, name, error) from error
+            raise self._damaged(path, error) from error
         return values
 
-    def _damaged(self, number: int, name: str, error: Exception) -> DataError:
-        return DataError(
-            f"{self.path(number, name)} is missing or damaged ({error}). Delete {self.folder}: it is computed again."
-        )
+    def _damaged(self, path: Path, error: Exception) -> DataError:
+        return DataError(f"{path} is missing or damaged ({error}). Delete {self.folder}: it is computed again.")
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -381,7 +383,7 @@ class FrozenStates:
         try:
             return np.lib.format.open_memmap(self.path(number, name), mode="r")
         except (OSError, ValueError, EOFError) as error:
-            raise self._damaged(number, name, error) from error
+            raise self._damaged(self.path(number, name), error) from error
 
     def _opened(self, number: int, name: str) -> _Part:
         if (number, name) not in self._files:
@@ -405,7 +407,18 @@ class FrozenStates:
 
     @torch.inference_mode()
     def squeezed(self, selector: Selector, states: Sequence[int]) -> Tensor:
-        """Squeeze every text as the selector does, over these states: f (texts, d). It has nothing to learn."""
+        """Squeeze every text as the selector does, over these states: f (texts, d). It has nothing to learn.
+
+        The result is kept beside the states: reading it takes a fraction of the time, and many forms share it.
+        """
+        config = selector.config
+        decides = [tuple(states), selector.frequencies, config.scale, config.fusion, config.block_scales]
+        kept = self.folder / f"squeezed-{hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]}.npy"
+        if not kept.exists():
+            _write(kept, self._squeeze(selector, states).numpy())
+        return torch.from_numpy(self._load(kept))
+
+    def _squeeze(self, selector: Selector, states: Sequence[int]) -> Tensor:
         place = {pair: index for index, pair in enumerate(self.sums.cosines)}
         chosen = np.array([[place[state, b] for b in selector.token_frequencies] for state in states])
         found = []
@@ -430,18 +443,16 @@ class FrozenStates:
         return sizes
 
     def token_states(self, rows: Sequence[int], states: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-        """Return whole states of some texts, padded: a tensor (rows, l, d) for each state, and their mask (rows, l)."""
+        """Return whole states of some texts, one text after the other: (1, Σ length, d) each, and where texts begin."""
         columns = [self.sums.tokens.index(state) for state in states]
-        lengths = self.lengths[list(rows)]
-        width = int(lengths.max())
-        found = torch.zeros(len(rows), width, len(states), self.dim)
-        for place, row in enumerate(rows):
+        found = []
+        for row in rows:
             number, offset = divmod(row, self.part_size)
             tokens, starts = self._tokens(number)
-            values = torch.from_numpy(np.array(tokens[starts[offset] : starts[offset + 1]]))
-            found[place, : len(values)] = values[:, columns].float()
-        mask = torch.arange(width) < lengths[:, None]
-        return list(found.unbind(dim=2)), mask
+            found.append(tokens[starts[offset] : starts[offset + 1]])
+        flat = torch.from_numpy(np.concatenate(found))[:, columns].float()  # (Σ length, n, d)
+        ends = self.lengths[list(rows)].cumsum(dim=0)
+        return list(flat[None].unbind(dim=2)), torch.cat([ends.new_zeros(1), ends])
 
     def _tokens(self, number: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if number not in self._token_files:
