@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from experiments.tiny import Bench
-from s2sent.disk import DiskFullError
+from s2sent.atomic import DiskFullError
 from s2sent.experiments import runner
 from s2sent.experiments.plan import Run, unique
 from s2sent.experiments.progress import progress_of
@@ -223,7 +223,7 @@ def test_a_full_disk_stops_everything_and_blames_no_run(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("s2sent.disk.os.fsync", full)
-    with pytest.raises(DiskFullError, match="Make room"):
+    monkeypatch.setattr("s2sent.atomic.os.fsync", full)
+    with pytest.raises(DiskFullError, match="Free some space"):
         run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu")
     assert [path.name for path in (tmp_path / "store").iterdir()] == [".claims"]

@@ -306,7 +306,7 @@ def test_an_export_never_overwrites(made: Made, tmp_path: Path) -> None:
     model, _ = made("bert prompt")
     (tmp_path / "mine.txt").write_text("mine")
     for taken in (tmp_path, tmp_path / "mine.txt"):
-        with pytest.raises(ConfigError, match="is there already"):
+        with pytest.raises(ConfigError, match="exists already"):
             s2sent.export(model, taken)
     with pytest.raises(ModelError, match="made from weights on the CPU in fp32"):
         s2sent.export(SentenceTransformer(modules=[*model]).half(), tmp_path / "half")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sent.data.corpus import Corpus
-from s2sent.outside import Table
 from s2sent.training.batches import Batch, Batches, Ids, Position
+from s2sent.untrusted import Table
 from training.runs import make_lines
 
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 import s2sent
-from s2sent.disk import DiskFullError
+from s2sent.atomic import DiskFullError
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.selection import SelectionConfig
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
@@ -220,7 +220,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr("s2sent.training.checkpoint.save_file", full)
-        with pytest.raises(DiskFullError, match=r"disk is full.*goes on"):
+        with pytest.raises(DiskFullError, match=r"disk is full.*continues"):
             train(recipe, tmp_path / "out", checkpoint_every=1)
     folder = tmp_path / "out" / "checkpoints"
     assert sorted(path.name for path in folder.iterdir()) == ["step-000000003", "step-000000004"]

@@ -22,7 +22,7 @@ from s2sent.cli.reproduce import reproduce
 from s2sent.cli.screen import errors
 from s2sent.cli.train import train
 from s2sent.errors import S2SentError
-from s2sent.outside import shown
+from s2sent.untrusted import shown
 
 app = typer.Typer(
     name="s2sent",

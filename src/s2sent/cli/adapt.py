@@ -119,8 +119,8 @@ def _recipe(given: dict[str, Any], file: Path | None) -> Any:
     """Put the recipe together: the file's values, and what was given on top."""
     from dataclasses import fields
 
-    from s2sent.outside import read_toml
     from s2sent.training.adapt_recipe import AdaptRecipe
+    from s2sent.untrusted import read_toml
 
     values: dict[str, Any] = read_toml(file) if file is not None else {}
     selection = {name: given[name] for name in _SELECTION if name in given}

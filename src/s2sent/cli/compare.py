@@ -16,7 +16,7 @@ from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, to
 from s2sent.evaluation.result import Aggregation, Report
 from s2sent.figures import check_figure_path
 from s2sent.model.folder import find_folder
-from s2sent.outside import exists
+from s2sent.untrusted import exists
 
 
 def compare(

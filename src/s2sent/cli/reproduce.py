@@ -13,7 +13,7 @@ from rich.markup import escape
 from s2sent.cli.engine import Engine
 from s2sent.cli.screen import console, errors
 from s2sent.errors import ConfigError
-from s2sent.outside import exists, is_folder
+from s2sent.untrusted import exists, is_folder
 
 if TYPE_CHECKING:
     from s2sent.experiments.catalogue import Catalogue, Experiment, Profile

@@ -187,8 +187,8 @@ _SELECTION = ("blocks", "frequencies", "reduction", "squeeze", "scale", "fusion"
 def _recipe(given: dict[str, Any], selection: dict[str, Any], file: Path | None, preset: Preset | None) -> Any:
     """Put the recipe together: the file's or the preset's values, and on top what was given."""
     from s2sent.data.corpus import Corpus
-    from s2sent.outside import Table, read_toml
     from s2sent.training.recipes import Recipe, recipe_class
+    from s2sent.untrusted import Table, read_toml
 
     if "column" in given:
         given["columns"] = tuple(given.pop("column"))
@@ -225,7 +225,7 @@ def _known(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
 def _family(backbone: str) -> Any:
     """Which preset fits a backbone: RoBERTa's kin, or everybody else."""
     from s2sent.model.folder import check_model, locate
-    from s2sent.outside import Table
+    from s2sent.untrusted import Table
 
     try:
         encoder = check_model(locate(backbone)).modules[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 from s2sent.data.text import COMPRESSIONS, FORMATS, Row, column_names, read_rows, row_of
 from s2sent.errors import DataError
-from s2sent.outside import exists, is_folder
+from s2sent.untrusted import exists, is_folder
 
 Example = tuple[str, ...]
 """One sentence, a pair, or a triplet with its hard negative."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from s2sent.errors import DataError
-from s2sent.outside import read_bytes
+from s2sent.untrusted import read_bytes
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from s2sent.errors import DataError
-from s2sent.outside import is_folder
+from s2sent.untrusted import is_folder
 
 STS_TASKS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 """The seven tasks whose average the field reports, in its order."""

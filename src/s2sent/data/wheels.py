@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from s2sent.errors import DataError
-from s2sent.outside import open_file, readable
+from s2sent.untrusted import open_file, readable
 
 
 @dataclass(frozen=True)

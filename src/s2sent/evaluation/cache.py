@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from s2sent import __version__
+from s2sent.atomic import atomic_file
 from s2sent.data.sts import STSTask
 from s2sent.data.transfer import TransferTask
-from s2sent.disk import whole_file
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.evaluation.result import TaskResult
-from s2sent.outside import Table
+from s2sent.untrusted import Table
 
 PROTOCOL = 2
 """Raised when a result holds other numbers from the same vectors."""
@@ -97,7 +97,7 @@ class ResultCache:
             DataError: it cannot be written.
         """
         if self.folder is not None:
-            with whole_file(self._path(self.folder, key)) as file:
+            with atomic_file(self._path(self.folder, key)) as file:
                 file.write(json.dumps(result.to_dict()).encode())
 
     @staticmethod

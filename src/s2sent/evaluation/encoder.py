@@ -12,12 +12,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.disk import whole_file
+from s2sent.atomic import atomic_file
 from s2sent.errors import DataError, ModelError, S2SentError
 from s2sent.model.exported import ExportConfig, OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
 from s2sent.model.folder import check_model, find_folder, locate
-from s2sent.outside import open_file
+from s2sent.untrusted import open_file
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -142,7 +142,10 @@ def _digest(text: str) -> bytes:
 def _keep(folder: Path, sentences: list[str], block: NDArray[np.float32]) -> None:
     names = np.array([_digest(sentence) for sentence in sentences])
     path = folder / f"{_digest(''.join(sentences)).decode()}.npz"
-    with suppress(S2SentError), whole_file(path) as file:  # a full disk costs a later run time, not this one its result
+    with (
+        suppress(S2SentError),
+        atomic_file(path) as file,
+    ):  # a full disk must not fail the run
         np.savez(file, names=names, vectors=block)
 
 

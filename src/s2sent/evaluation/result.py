@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS
 from s2sent.errors import ConfigError, DataError
-from s2sent.outside import Table
+from s2sent.untrusted import Table
 
 AVERAGES = {"STS avg": STS_TASKS, "Transfer avg": TRANSFER_TASKS}
 """What tables show beside the tasks, and the tasks it is the mean of."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from s2sent.errors import ConfigError
-from s2sent.outside import Table, read_toml, shown
 from s2sent.selection import SelectionConfig
 from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe, recipe_class
+from s2sent.untrusted import Table, read_toml, shown
 
 OWN = Path(__file__).with_name("catalogue.toml")
 KINDS = ("train", "gradients")

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from s2sent.atomic import atomic_file
 from s2sent.data.corpus import Corpus, is_file_name
 from s2sent.data.sts import Pairs, STSTask, Text
 from s2sent.data.tasks import Source
 from s2sent.data.transfer import Samples, TransferTask
-from s2sent.disk import whole_file
 from s2sent.errors import ConfigError, DataError, ModelError
 
 DEV = "STS-B-dev"
@@ -124,7 +124,7 @@ def default_corpus(data: str | None, folder: Path) -> str:
     sentences = sorted(set(task.sentences()))
     path = folder / STSB_LINES
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(("\n".join(sentences) + "\n").encode())
     return str(path)
 

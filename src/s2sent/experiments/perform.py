@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import s2sent
+from s2sent.atomic import atomic_file, lock
 from s2sent.data.corpus import Corpus, is_file_name
 from s2sent.data.sts import Pairs, STSTask
-from s2sent.disk import locked, whole_file
 from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
-from s2sent.outside import read_json
 from s2sent.training.log import Listener
 from s2sent.training.recipes import Recipe
+from s2sent.untrusted import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,7 @@ def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
     else:
         output = places.models / training_key(run.description)
         places.models.mkdir(parents=True, exist_ok=True)
-        with locked(places.models / f".{output.name}.lock"):  # another run may want the same model
+        with lock(places.models / f".{output.name}.lock"):  # another run may want the same model
             model, seconds = _trained(run, output, work, places.device, listener)
     listener.note("scoring")
     start = time.perf_counter()
@@ -181,7 +181,7 @@ def _trained(
     start = time.perf_counter()
     model = train(recipe, output, device=device, listener=listener).model
     seconds = round(time.perf_counter() - start, 1)
-    with whole_file(facts) as file:
+    with atomic_file(facts) as file:
         file.write(json.dumps(seconds).encode())
     return model, seconds
 

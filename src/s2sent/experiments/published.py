@@ -8,7 +8,7 @@ from typing import Any
 
 from s2sent.evaluation.report import Entry as Text
 from s2sent.evaluation.report import Grid
-from s2sent.outside import read_toml
+from s2sent.untrusted import read_toml
 
 
 @cache

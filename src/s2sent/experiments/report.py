@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from s2sent.disk import whole_file
+from s2sent.atomic import atomic_file
 from s2sent.errors import ConfigError
 from s2sent.evaluation.comparison import Comparison
 from s2sent.evaluation.page import facts, page, picture, table
@@ -28,7 +28,7 @@ from s2sent.experiments.plan import TRAINED, Settings, scale_blocks
 from s2sent.experiments.published import paper_grid
 from s2sent.experiments.store import Record
 from s2sent.experiments.tables import Results, cells, gradient_grid, score_grid, scores_csv
-from s2sent.outside import read_json
+from s2sent.untrusted import read_json
 
 Files = dict[str, bytes]
 """What a report consists of, by its place in the folder."""
@@ -102,7 +102,7 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
         raise ConfigError(f"The report cannot be written to {folder}: {error}.") from error
     names = sorted(files)
     for name, content in {**files, listed.name: json.dumps(names, indent=1).encode()}.items():
-        with whole_file(folder / name) as file:
+        with atomic_file(folder / name) as file:
             file.write(content)
     for name in set(earlier) - set(names):
         with suppress(OSError):  # it is there no more, or not ours to remove

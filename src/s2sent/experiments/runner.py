@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from s2sent.disk import DiskFullError
+from s2sent.atomic import DiskFullError
 from s2sent.errors import S2SentError
 from s2sent.experiments.perform import Places, failed, perform
 from s2sent.experiments.plan import Run

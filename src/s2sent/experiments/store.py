@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from s2sent.disk import locked, whole_file
+from s2sent.atomic import atomic_file, lock
 from s2sent.errors import ConfigError
-from s2sent.outside import Table, exists
+from s2sent.untrusted import Table, exists
 
 Record = dict[str, Any]
 
@@ -75,7 +75,7 @@ class Store:
     @contextmanager
     def claim(self, key: str) -> Iterator[bool]:
         """Claim a run: whether it is ours. Nobody else gets it until we are done or dead."""
-        with locked(self._claims / key, wait=False) as ours:
+        with lock(self._claims / key, wait=False) as ours:
             if ours:
                 for folder in (self.folder, self.failures):  # what a killed predecessor left half-written
                     for leftover in folder.glob(f".{key}.json.*.writing"):
@@ -95,7 +95,7 @@ def _read(path: Path, key: str) -> Record | None:
 def _write(path: Path, record: Mapping[str, Any]) -> None:
     """Write it whole: a reader never meets half a file, nor does a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(to_text(record).encode())
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from s2sent.errors import ModelError, S2SentError
-from s2sent.outside import Table, shown
+from s2sent.untrusted import Table, shown
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from tokenizers import Tokenizer, normalizers, processors
 
-from s2sent.disk import new_folder
+from s2sent.atomic import atomic_folder
 from s2sent.errors import ModelError
 from s2sent.model.exported import CONFIG, GRAPH, TOKENIZER, ExportConfig, OnnxEncoder
 from s2sent.model.framing import framing_of
@@ -93,7 +93,7 @@ def export(
     training = model.training
     model.eval()
     try:
-        with new_folder(folder) as writing:
+        with atomic_folder(folder) as writing:
             notes = _write_tokenizer(writing, model, config, tokenizer)
             config = replace(config, prepared=_write_fast_tokenizer(writing, tokenizer, config))
             # The fp32 graph is checked in any case: a graph that is wrong must not pass for one that is rounded.

@@ -16,8 +16,8 @@ from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.fingerprint import fingerprint_folder
 from s2sent.model.folder import check_links
 from s2sent.model.framing import Framing
-from s2sent.outside import Table, exists, open_file, shown
 from s2sent.texts import NO_TEXT, lone_surrogate, texts_of
+from s2sent.untrusted import Table, exists, open_file, shown
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

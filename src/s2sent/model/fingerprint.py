@@ -8,7 +8,7 @@ from typing import Any
 
 from s2sent.errors import ModelError
 from s2sent.model.allowed import PICKLES
-from s2sent.outside import open_file, readable
+from s2sent.untrusted import open_file, readable
 
 _NOT_THE_MODEL = {".md", ".png", ".svg", ".pdf", ".lock", ".log", *PICKLES}
 """Files beside a model that no vector depends on. Pickles are never read, whatever they hold."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from s2sent import outside
+from s2sent import untrusted
 from s2sent.errors import ModelError
 from s2sent.model import allowed
 from s2sent.model.allowed import check_backbone_config, check_keys, check_sizes, check_tokens
 from s2sent.model.weights import Stored, read_header
-from s2sent.outside import Table, exists, is_file, is_folder, shown
+from s2sent.untrusted import Table, exists, is_file, is_folder, shown
 
 _VOCABULARIES = (
     "tokenizer.json",
@@ -258,7 +258,7 @@ def _target(path: Path) -> Path:
 
 
 def _listed(place: Path) -> Iterator[Path]:
-    with outside.readable(place, error=ModelError):
+    with untrusted.readable(place, error=ModelError):
         yield from sorted(place.iterdir())
 
 
@@ -294,7 +294,7 @@ def _present(path: Path) -> Path:
 
 
 def _read_json(path: Path) -> Any:
-    return outside.read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
+    return untrusted.read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
 
 
 def _read_table(path: Path) -> Table:

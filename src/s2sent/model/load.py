@@ -12,8 +12,8 @@ from s2sent.errors import ConfigError, ModelError, S2SentError
 from s2sent.model.exported import OnnxEncoder, is_export
 from s2sent.model.folder import CheckedFolder, check_backbone, check_sentence_model, is_sentence_model, locate
 from s2sent.model.weights import check_encoder, check_finite
-from s2sent.outside import exists, shown
 from s2sent.texts import check_inputs_of
+from s2sent.untrusted import exists, shown
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

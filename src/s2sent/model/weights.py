@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s2sent.errors import ModelError
-from s2sent.outside import open_file, parse_json, readable, shown
+from s2sent.untrusted import open_file, parse_json, readable, shown
 
 if TYPE_CHECKING:
     from torch import nn

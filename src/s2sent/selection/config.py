@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
 from s2sent.errors import ConfigError
-from s2sent.outside import shown
+from s2sent.untrusted import shown
 
 Squeeze = Literal["dct", "gap", "none"]
 Scale = Literal["mean", "orthonormal", "sum"]

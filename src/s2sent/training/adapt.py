@@ -19,9 +19,9 @@ from sentence_transformers.base.modules import Dense, Normalize
 from torch import Tensor, nn
 
 import s2sent
+from s2sent.atomic import atomic_folder
 from s2sent.data.cache import cache_folder
 from s2sent.data.examples import Columns, Examples, Kind, crop_pairs, read_examples
-from s2sent.disk import new_folder
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.model.backbone import Backbone
 from s2sent.model.build import build, with_modules
@@ -29,7 +29,6 @@ from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import load_in_torch, open_encoder
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.truncate import check_can_be_cut, keep_blocks
-from s2sent.outside import Table, exists, is_folder
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.adapt_recipe import DEFAULT_FORMS, GATES, MAP, TEXT_FORMS, AdaptRecipe
 from s2sent.training.frozen import (
@@ -48,6 +47,7 @@ from s2sent.training.frozen import (
 )
 from s2sent.training.precision import bf16_problem
 from s2sent.training.recipes import to_toml
+from s2sent.untrusted import Table, exists, is_folder
 from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
 
 LEAST_HELD_OUT, MOST_HELD_OUT = 8, 2000
@@ -435,7 +435,7 @@ class _Adaptation:
         target = output.with_name(f".{output.name}.new") if replaces else output
         if replaces:
             shutil.rmtree(target, ignore_errors=True)
-        with new_folder(target) as folder:
+        with atomic_folder(target) as folder:
             result.model.save(str(folder), create_model_card=False)
             (folder / "recipe.toml").write_text(to_toml(self.recipe.to_dict()), encoding="utf-8")
             (folder / "README.md").write_text(_card(result, self.recipe, self.examples), encoding="utf-8")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from s2sent.errors import ConfigError
-from s2sent.outside import read_toml
 from s2sent.selection import SelectionConfig
 from s2sent.training.frozen import AS_IS, TrainingOptions
+from s2sent.untrusted import read_toml
 
 MAP = "+map"
 """The end of a form's name that adds a linear map."""

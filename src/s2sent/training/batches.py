@@ -16,7 +16,7 @@ from typing import Self
 
 from s2sent.data.corpus import Corpus, Example
 from s2sent.model.framing import in_chunks
-from s2sent.outside import Table
+from s2sent.untrusted import Table
 
 Ids = list[list[int]]
 Tokenize = Callable[[Sequence[str]], Ids]

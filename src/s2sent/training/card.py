@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import s2sent
-from s2sent.outside import exists
 from s2sent.training.recipes import Recipe, to_toml
+from s2sent.untrusted import exists
 
 _CARD = """---
 library_name: sentence-transformers

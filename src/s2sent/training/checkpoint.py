@@ -19,11 +19,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from s2sent.disk import sync, unwritable
+from s2sent.atomic import sync, write_error
 from s2sent.errors import DataError, S2SentError
 from s2sent.model.weights import read_header
-from s2sent.outside import Table
 from s2sent.training.batches import Position
+from s2sent.untrusted import Table
 
 _STATE, _WEIGHTS, _OPTIMIZER = "state.json", "weights.safetensors", "optimizer.safetensors"
 KEEP = 2
@@ -197,7 +197,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
         sync(target.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(writing, ignore_errors=True)
-        raise unwritable(target, error) from error
+        raise write_error(target, error) from error
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise

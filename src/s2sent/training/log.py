@@ -9,7 +9,7 @@ from typing import Any
 
 from s2sent.errors import S2SentError
 from s2sent.figures import new_figure, save_figure
-from s2sent.outside import Table, parse_json, read_bytes
+from s2sent.untrusted import Table, parse_json, read_bytes
 
 
 class Listener:

@@ -14,11 +14,11 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from transformers.utils import logging
 
-from s2sent.disk import locked, sync, unwritable
+from s2sent.atomic import lock, sync, write_error
 from s2sent.errors import ConfigError, S2SentError
-from s2sent.outside import exists, is_folder, read_toml
 from s2sent.training.checkpoint import Checkpoint, whole_folder
 from s2sent.training.recipes import Recipe
+from s2sent.untrusted import exists, is_folder, read_toml
 
 _LOCK, _LOG, _FILES = "training/.lock", "training/log.jsonl", "training/files.txt"
 _FIRST = (_LOCK, "training/log.new")
@@ -106,10 +106,10 @@ def claimed(output: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             (output / _LOCK).parent.mkdir(parents=True, exist_ok=True)
-            ours = stack.enter_context(locked(output / _LOCK, wait=False))
+            ours = stack.enter_context(lock(output / _LOCK, wait=False))
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):  # a shared disk without locks
-                raise unwritable(output, error) from error
+                raise write_error(output, error) from error
             ours = True
         if not ours:
             raise ConfigError(f"Another process is training in {output}. Wait for it, or choose another output.")

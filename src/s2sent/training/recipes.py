@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from s2sent.errors import ConfigError
 from s2sent.model.pooling import PoolingMode
-from s2sent.outside import exists, read_toml, shown
 from s2sent.selection import SelectionConfig
+from s2sent.untrusted import exists, read_toml, shown
 
 Head = Literal["none", "mlp"]
 Precision = Literal["fp32", "bf16"]

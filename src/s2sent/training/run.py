@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from s2sent.atomic import DiskFullError, is_disk_full
 from s2sent.data.corpus import Corpus, Survey
-from s2sent.disk import DiskFullError, is_full
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.tokens import token_ids
 from s2sent.training.batches import Batch, Batches, Position
@@ -103,7 +103,7 @@ def train(
             run.prepare(found)
             return run.to_the_end(checkpoint_every)
     except OSError as error:  # checkpoints say it themselves; this is for the log and all the small files
-        if is_full(error):
+        if is_disk_full(error):
             raise DiskFullError(f"The disk is full: {output} cannot be written to. Make room and run again.") from error
         raise
     finally:

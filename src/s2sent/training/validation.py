@@ -21,9 +21,9 @@ from s2sent.data.sts import read_sts
 from s2sent.data.text import format_of, read_rows
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.tokens import token_ids
-from s2sent.outside import exists, shown
 from s2sent.training.recipes import DEV_CHOICES
 from s2sent.training.setup import encoder_of
+from s2sent.untrusted import exists, shown
 
 MOST_HELD_OUT = 1000
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from s2sent.disk import whole_file
+from s2sent.atomic import atomic_file
 from s2sent.errors import ConfigError, DataError
-from s2sent.outside import is_folder, shown
+from s2sent.untrusted import is_folder, shown
 from s2sent.vectors.shards import Shards
 
 IDS, TEXTS, VECTORS, SCALES = "id", "text", "embedding", "scale"
@@ -108,7 +108,7 @@ def assemble(shards: Shards, width: int, dtype: np.dtype[np.generic], note: dict
             start += shard.rows
 
     _write_problems(shards, labelled)
-    with whole_file(shards.output, shards.folder) as file:
+    with atomic_file(shards.output, shards.folder) as file:
         _WRITERS[shards.output.suffix](file, layout, parts)
 
 
@@ -120,7 +120,7 @@ def problems_file(output: Path) -> Path:
 def _write_problems(shards: Shards, labelled: bool) -> None:
     path = problems_file(shards.output)
     start = 0
-    with whole_file(path, shards.folder) as file:
+    with atomic_file(path, shards.folder) as file:
         for shard, _ in shards.tables():
             for problem in shard.problems:
                 number = start + problem.row

@@ -18,9 +18,9 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from s2sent.disk import unwritable, whole_file
+from s2sent.atomic import atomic_file, write_error
 from s2sent.errors import ConfigError, DataError, S2SentError
-from s2sent.outside import Table, exists, parse_json
+from s2sent.untrusted import Table, exists, parse_json
 from s2sent.vectors.precision import Packed
 from s2sent.vectors.sources import Problem, Window
 
@@ -115,7 +115,7 @@ class Shards:
             problems=tuple(problems),
         )
         table = pa.table(columns).replace_schema_metadata({_META: json.dumps(asdict(shard))})
-        with whole_file(self.path(window.group, window.number)) as file, pa.ipc.new_file(file, table.schema) as writer:
+        with atomic_file(self.path(window.group, window.number)) as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         return shard
 
@@ -204,7 +204,7 @@ class Record:
         """Write the record of an output that is in its place."""
         stat = shards.output.stat()
         values = {"version": VERSION, "size": stat.st_size, "modified": stat.st_mtime_ns, **asdict(self)}
-        with whole_file(_record_file(shards.output), shards.folder) as file:
+        with atomic_file(_record_file(shards.output), shards.folder) as file:
             file.write(json.dumps(values, indent=1).encode())
 
     @classmethod
@@ -274,7 +274,7 @@ class State:
         try:
             shards.output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unwritable(shards.output, error) from error
+            raise write_error(shards.output, error) from error
         if restart and shards.folder.exists():
             with self._locked(shards.folder):  # not under the hands of a running process
                 shards.remove()
@@ -284,7 +284,7 @@ class State:
         try:
             shards.folder.mkdir(exist_ok=True)
         except OSError as error:
-            raise unwritable(shards.output, error) from error
+            raise write_error(shards.output, error) from error
         self._lock = self._locked(shards.folder)
         try:
             # Only now: a process that had the lock a moment ago may have finished the output.
@@ -318,7 +318,7 @@ class State:
         self._lock.close()
 
     def _write(self) -> None:
-        with whole_file(self.path) as file:
+        with atomic_file(self.path) as file:
             file.write(json.dumps({"version": VERSION, **self.content}, indent=1).encode())
 
     def _read(self) -> dict[str, Any] | None:
@@ -335,7 +335,7 @@ class State:
         try:
             file = (folder / "lock").open("wb")
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise write_error(folder, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -31,7 +31,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from torch import Tensor
 
-from s2sent.disk import locked, unwritable, whole_file
+from s2sent.atomic import atomic_file, lock, write_error
 from s2sent.errors import DataError, ModelError
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import PoolingMode, SelectivePooling, layout_of, pooling_of
@@ -177,8 +177,8 @@ def keep_states(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(folder, error) from error
-    with locked(folder / ".lock"):
+        raise write_error(folder, error) from error
+    with lock(folder / ".lock"):
         states = FrozenStates.create(folder, encoder, len(texts), sums)
         budget = batch_tokens or (CPU_TOKENS if encoder.model.device.type == "cpu" else GPU_TOKENS)
         tell = on_texts or (lambda done, texts: None)
@@ -232,7 +232,7 @@ def _keep_part(
 
 
 def _write(path: Path, values: NDArray[Any]) -> None:
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         np.save(file, values)
 
 
@@ -302,7 +302,7 @@ class FrozenStates:
                 "part_size": max(1, min(LARGEST_PART, PART_BYTES // size)),
                 "parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
             }
-            with whole_file(about) as file:
+            with atomic_file(about) as file:
                 file.write(json.dumps({**values, "sums": asdict(sums)}).encode())
         return cls.open(folder)
 

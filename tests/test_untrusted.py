@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from s2sent.errors import DataError, ModelError, S2SentError
-from s2sent.outside import (
+from s2sent.untrusted import (
     MAX_DEPTH,
     Table,
     exists,
