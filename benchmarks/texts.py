@@ -11,8 +11,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from s2sent.data.senteval import find_folder
-from s2sent.data.sts import read_sts
+from s2sent.data.senteval import find_folder, read_sts
 
 
 def mixed_texts(model: SentenceTransformer, number: int) -> list[str]:

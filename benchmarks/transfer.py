@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "evaluation"))
 import plain_probes
 
 from benchmarks import MINILM, name_of
-from s2sent.data.senteval import TRANSFER_TASKS, find_folder
-from s2sent.data.transfer import Driver, read_transfer
+from s2sent.data.senteval import TRANSFER_TASKS, Driver, find_folder, read_transfer
 from s2sent.evaluation.encoder import Vectors, as_encoder
 from s2sent.evaluation.transfer import pair_features, score_transfer
 

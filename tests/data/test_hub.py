@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub.utils import logging
 
 from s2sent.data.hub import fetch_senteval
-from s2sent.data.tasks import Source
+from s2sent.data.sources import Source
 from s2sent.errors import DataError
 from tiny_senteval import write_folder
 

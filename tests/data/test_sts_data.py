@@ -4,9 +4,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from s2sent.data.senteval import EXTRA_TASKS, OFFICIAL_COUNTS, STS_TASKS, find_folder
-from s2sent.data.sts import SUBSETS, Text, read_sts
-from s2sent.data.tasks import Source, task_names
+from s2sent.data.senteval import (
+    EXTRA_TASKS,
+    OFFICIAL_COUNTS,
+    STS_TASKS,
+    SUBSETS,
+    Text,
+    find_folder,
+    read_sts,
+    task_names,
+)
+from s2sent.data.sources import Source
 from s2sent.errors import ConfigError, DataError
 from tiny_senteval import put, write_folder
 

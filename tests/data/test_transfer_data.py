@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from s2sent.data.senteval import TRANSFER_TASKS
-from s2sent.data.tasks import Source
-from s2sent.data.transfer import in_order, read_transfer
+from s2sent.data.senteval import TRANSFER_TASKS, in_order, read_transfer
+from s2sent.data.sources import Source
 from s2sent.errors import ConfigError, DataError
 from tiny_senteval import put, write_folder
 
@@ -29,7 +28,7 @@ def test_samples_are_sorted_by_words_then_class_and_keep_their_labels(folder: Pa
 
 
 def test_equals_stay_in_the_order_of_the_files() -> None:
-    samples = in_order(["b b", "a a", "c", "d d"], [1, 1, 1, 0])
+    samples = in_order([(1, "b b", None), (1, "a a", None), (1, "c", None), (0, "d d", None)])
     assert samples.first == ("c", "d d", "b b", "a a")
 
 
@@ -72,7 +71,7 @@ def test_one_class_is_nothing_to_learn(folder: Path) -> None:
 
 
 def test_unknown_tasks_and_the_wrong_source(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="no transfer task"):
+    with pytest.raises(ConfigError, match="not a transfer task"):
         read_transfer(folder, "SNLI")
     with pytest.raises(ConfigError, match="STS-B alone"):
         Source("pypi").read("MR")

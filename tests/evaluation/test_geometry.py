@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from s2sent.data.sts import Pairs, STSTask, Text, read_sts
+from s2sent.data.senteval import Pairs, STSTask, Text, read_sts
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.evaluation.geometry import anisotropy, geometry, uniformity

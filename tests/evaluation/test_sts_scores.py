@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from s2sent.data.senteval import STS_TASKS, find_folder
-from s2sent.data.sts import Pairs, STSTask, Text, read_sts
+from s2sent.data.senteval import STS_TASKS, Pairs, STSTask, Text, find_folder, read_sts
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.evaluation.result import Aggregation, Report, TaskResult

@@ -15,8 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 
-from s2sent.data.sts import read_sts
-from s2sent.data.transfer import read_transfer
+from s2sent.data.senteval import read_sts, read_transfer
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.evaluation import ProbeConfig, evaluate
 from s2sent.evaluation.cache import task_key

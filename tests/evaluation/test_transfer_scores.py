@@ -10,8 +10,7 @@ import torch
 from sklearn.metrics import f1_score
 
 from evaluation import plain_probes
-from s2sent.data.senteval import OFFICIAL_COUNTS, TRANSFER_TASKS, find_folder
-from s2sent.data.transfer import Driver, read_transfer
+from s2sent.data.senteval import OFFICIAL_COUNTS, TRANSFER_TASKS, Driver, find_folder, read_transfer
 from s2sent.errors import DataError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.evaluation.probes import FAST, Fitted, ProbeConfig

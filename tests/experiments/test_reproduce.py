@@ -21,8 +21,7 @@ from conftest import make_backbone
 from experiments.tiny import Bench
 from s2sent.cli import app
 from s2sent.cli.reproduce import _chosen, _command
-from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder
-from s2sent.data.sts import read_sts
+from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder, read_sts
 from s2sent.errors import S2SentError
 from s2sent.experiments import perform as performing
 from s2sent.experiments.catalogue import read_catalogue

@@ -24,9 +24,8 @@ import s2sent
 from conftest import SENTENCES, make_backbone
 from fuzz.mutations import changed_bytes, changed_json, changed_toml
 from s2sent.data.corpus import Corpus
-from s2sent.data.sts import read_sts
+from s2sent.data.senteval import read_sts, read_transfer
 from s2sent.data.text import read_rows, read_texts
-from s2sent.data.transfer import read_transfer
 from s2sent.errors import DataError
 from s2sent.evaluation.cache import ResultCache
 from s2sent.evaluation.result import TaskResult

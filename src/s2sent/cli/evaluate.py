@@ -9,8 +9,8 @@ from rich.console import RenderableType
 
 from s2sent.cli.output import check_output, deliver
 from s2sent.cli.progress import Bar
-from s2sent.data.sts import STSTask, Text
-from s2sent.data.tasks import Source, task_names
+from s2sent.data.senteval import STSTask, Text, task_names
+from s2sent.data.sources import Source
 from s2sent.errors import ConfigError
 from s2sent.evaluation.report import Format, blocks_csv, blocks_grid, report_csv, report_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from s2sent.data.lines import words
-from s2sent.data.senteval import find_folder
-from s2sent.data.sts import Pairs, STSTask, Text, describe
+from s2sent.data.senteval import Pairs, STSTask, Text, find_folder, sts_task
 from s2sent.errors import ConfigError, DataError
 
 SENTEVAL_REPOSITORY = "princeton-nlp/datasets-for-simcse"
@@ -79,7 +78,7 @@ def read_raw_sts(task: str) -> STSTask:
     if not ((gold >= 0) & (gold <= 5)).all():
         raise DataError(f"{repository}: gold scores outside 0 to 5, or missing.")
     first, second = (tuple(words(text) for text in table[column]) for column in ("sentence1", "sentence2"))
-    return describe(task, (Pairs(task, first, second, gold),), Text.RAW, f"hub:{repository}", [])
+    return sts_task(task, (Pairs(task, first, second, gold),), Text.RAW, f"hub:{repository}")
 
 
 @contextmanager

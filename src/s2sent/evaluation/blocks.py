@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.data.sts import STSTask
+from s2sent.data.senteval import STSTask
 from s2sent.errors import ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors, batch_size_for
 from s2sent.evaluation.result import TaskResult

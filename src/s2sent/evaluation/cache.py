@@ -13,8 +13,7 @@ import numpy as np
 
 from s2sent import __version__
 from s2sent.atomic import atomic_file
-from s2sent.data.sts import STSTask
-from s2sent.data.transfer import TransferTask
+from s2sent.data.senteval import STSTask, TransferTask
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.evaluation.result import TaskResult
 from s2sent.untrusted import Table

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.data.sts import STSTask
+from s2sent.data.senteval import STSTask
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Vectors
 from s2sent.evaluation.result import TaskResult

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
 from s2sent.data.lines import counted
-from s2sent.data.sts import STSTask
+from s2sent.data.senteval import STSTask
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Vectors
 from s2sent.evaluation.result import Aggregation, TaskResult

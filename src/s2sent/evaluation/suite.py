@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from s2sent.data.cache import cache_folder
-from s2sent.data.sts import STSTask, Text
-from s2sent.data.tasks import Source, task_names
-from s2sent.data.transfer import TransferTask
+from s2sent.data.senteval import STSTask, Text, TransferTask, task_names
+from s2sent.data.sources import Source
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.evaluation.cache import ResultCache, task_key
 from s2sent.evaluation.encoder import Vectors, as_encoder

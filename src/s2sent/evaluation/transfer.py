@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.data.transfer import Driver, Samples, TransferTask
+from s2sent.data.senteval import Driver, Samples, TransferTask
 from s2sent.errors import DataError
 from s2sent.evaluation.encoder import Vectors
 from s2sent.evaluation.probes import DEFAULT, Features, Fit, Fitted, ProbeConfig, Rows, train_probes

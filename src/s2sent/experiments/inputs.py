@@ -13,9 +13,8 @@ import numpy as np
 
 from s2sent.atomic import atomic_file
 from s2sent.data.corpus import Corpus, is_file_name
-from s2sent.data.sts import Pairs, STSTask, Text
-from s2sent.data.tasks import Source
-from s2sent.data.transfer import Samples, TransferTask
+from s2sent.data.senteval import Pairs, Samples, STSTask, Text, TransferTask
+from s2sent.data.sources import Source
 from s2sent.errors import ConfigError, DataError, ModelError
 
 DEV = "STS-B-dev"

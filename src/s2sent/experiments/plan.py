@@ -244,7 +244,7 @@ def _runs(
     row: Row,
     seed: int,
 ) -> list[Run]:
-    from s2sent.data.tasks import task_names
+    from s2sent.data.senteval import task_names
 
     trains = experiment.kind == "train"
     profile = settings.profile

@@ -16,8 +16,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from s2sent.data.corpus import Corpus
-from s2sent.data.senteval import find_folder
-from s2sent.data.sts import read_sts
+from s2sent.data.senteval import find_folder, read_sts
 from s2sent.data.text import format_of, read_rows
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.tokens import token_ids

