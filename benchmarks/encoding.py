@@ -99,7 +99,7 @@ def our_encoders(plain: SentenceTransformer, folder: Path) -> dict[str, TextEnco
         encoders[f"ours, torch fp32, {title}"] = TorchEncoder(model)
         for precision in ("fp32", "int8"):
             target = folder / f"{title}-{precision}"
-            s2sent.export(model, target, int8=precision == "int8")
+            s2sent.export(model, target, precision=precision)
             encoders[f"ours, onnx {precision}, {title}"] = s2sent.load(target)
     return encoders
 

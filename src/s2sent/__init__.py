@@ -15,9 +15,9 @@ from s2sent._lazy import lazy
 if TYPE_CHECKING:
     from s2sent.evaluation import evaluate
     from s2sent.model.build import build
-    from s2sent.model.export import export
-    from s2sent.model.load import load
     from s2sent.model.pooling import SelectivePooling
+    from s2sent.runtime.export import export
+    from s2sent.runtime.load import load
     from s2sent.selection import SelectionConfig, Selector
     from s2sent.training.adapt import adapt
     from s2sent.training.run import train
@@ -47,8 +47,8 @@ __getattr__ = lazy(
         "build": "s2sent.model.build",
         "encode_files": "s2sent.vectors",
         "evaluate": "s2sent.evaluation",
-        "export": "s2sent.model.export",
-        "load": "s2sent.model.load",
+        "export": "s2sent.runtime.export",
+        "load": "s2sent.runtime.load",
         "train": "s2sent.training.run",
     },
 )

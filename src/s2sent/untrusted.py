@@ -16,9 +16,10 @@ import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import UnionType
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from s2sent.errors import DataError, S2SentError
 from s2sent.texts import lone_surrogate
@@ -118,6 +119,25 @@ def readable(path: Path, *, error: type[S2SentError] = DataError, hint: str = ""
         else:
             reason = f"cannot be read: {cause.strerror or cause}"
         raise error(_sentence(path, reason, hint)) from cause
+
+
+@contextmanager
+def any_error_as(translate: Callable[[str], S2SentError]) -> Iterator[None]:
+    """Turn any error of a library that reads a file into the one that `translate` makes from its first line.
+
+    Libraries written in Rust panic with a type of their own, which is no `Exception`.
+    """
+    try:
+        yield
+    except S2SentError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        if " " not in reason:  # a KeyError's is the key alone
+            reason = f"{type(error).__name__} {reason}".strip()
+        raise translate(shown(reason)) from error
 
 
 def read_bytes(path: Path, *, limit: int = MAX_JSON, error: type[S2SentError] = DataError, hint: str = "") -> bytes:
@@ -229,6 +249,37 @@ class Table:
     def table(self, key: str) -> Table:
         """Return the table inside this one."""
         return Table(self.get(key, dict), self.source, self.error, f"{self.prefix}{key}.", self.hint)
+
+    def to(self, kind: type[T]) -> T:
+        """Return this table as a dataclass: each key is one of its fields, and has the field's type.
+
+        A field may be a plain value, `Literal`, `X | None`, `tuple[X, ...]`, `dict[str, X]` or another dataclass.
+        """
+        options, hints = fields(kind), get_type_hints(kind)  # type: ignore[arg-type]
+        self.only({option.name for option in options})
+        return kind(
+            **{
+                option.name: self._as(option.name, hints[option.name])
+                for option in options
+                if option.name in self or (option.default is MISSING and option.default_factory is MISSING)
+            }
+        )
+
+    def _as(self, key: str, hint: Any) -> Any:
+        origin, inner = get_origin(hint), get_args(hint)
+        if is_dataclass(hint):
+            return self.table(key).to(hint)  # type: ignore[arg-type]
+        if origin is tuple:
+            return tuple(self.list_of(key, inner[0]))
+        if origin is dict:
+            return self.dict_of(key, inner[1])
+        if origin is Literal:
+            if self.get(key, str) not in inner:
+                raise self.fail(key, f"must be one of {', '.join(inner)}, got {shown(self.values[key])}")
+            return self.values[key]
+        if origin is UnionType:  # X | None
+            return None if self.values[key] is None else self._as(key, inner[0])
+        return self.get(key, hint)
 
     def only(self, known: Collection[str]) -> Table:
         """Return this table if it has no other keys than these."""

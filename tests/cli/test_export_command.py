@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import SENTENCES
-from model.exports import distances, shallow
+from runtime.exports import distances, shallow
 from s2sent.cli import app
 from s2sent.cli.export import measured_loss
 from s2sent.errors import ModelError
 from s2sent.evaluation import suite
-from s2sent.model.exported import OnnxEncoder
+from s2sent.runtime.onnxruntime import OnnxEncoder
 from tiny_senteval import write_folder
 
 
@@ -41,7 +41,7 @@ def test_an_export_is_evaluated_compared_and_encodes(
     monkeypatch.delenv("S2SENT_DATA", raising=False)
     model, exported = folder / "model", tmp_path / "exported"
     data = ("--tasks", "STS-B", "--data", folder / "senteval")
-    out = run("export", model, exported, "--int8", "--data", folder / "senteval")
+    out = run("export", model, exported, "--precision", "int8", "--data", folder / "senteval")
     assert "int8" in out
     assert "STS-B (test, Spearman × 100): " in out
 

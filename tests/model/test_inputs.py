@@ -14,11 +14,11 @@ from sentence_transformers import SentenceTransformer
 
 import s2sent
 from conftest import make_backbone
-from model.exports import exported, shallow
 from model.tiny import tiny
+from runtime.exports import exported, shallow
 from s2sent.errors import DataError
-from s2sent.model.exported import OnnxEncoder
 from s2sent.model.load import open_encoder
+from s2sent.runtime.onnxruntime import OnnxEncoder
 from s2sent.vectors import TorchEncoder, encode_texts
 
 TEXTS = ["A cat.", "Rain, and more of it."]

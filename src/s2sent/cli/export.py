@@ -1,8 +1,9 @@
-"""`s2sent export`: a model out to onnxruntime."""
+"""`s2sent export`: a model as an ONNX graph."""
 
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,38 +15,42 @@ from s2sent.cli.screen import console, errors
 from s2sent.errors import DataError
 
 
+class Precision(StrEnum):
+    """What the exported model multiplies in."""
+
+    fp32 = "fp32"
+    int8 = "int8"
+
+
 def export(
     model: Annotated[str, typer.Argument(help="A model's folder, or its name on the hub.")],
     output: Annotated[Path, typer.Argument(help="The folder to write.")],
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Multiply in 8-bit integers; the loss on STS-B is measured and shown.")
-    ] = False,
+    precision: Annotated[
+        Precision, typer.Option(help="int8 is smaller and faster; its loss on STS-B is measured and printed.")
+    ] = Precision.fp32,
     data: Data = None,
 ) -> None:
-    """Write a model as one ONNX graph with its tokenizer: it then runs without torch.
+    """Export a model to ONNX: one graph and a tokenizer, which run without torch.
 
-    `s2sent.load`, `encode`, `evaluate` and `compare` take the folder as they take a model's; so do bare onnxruntime
-    and fastembed.
+    s2sent.load, encode, evaluate and compare take the folder like any model; so do onnxruntime and fastembed.
     """
-    from transformers.utils import logging
+    from s2sent.model.load import no_bars
+    from s2sent.runtime.export import export as write
 
-    from s2sent.model.export import export as write
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with errors.status("Exporting"):
-        done = write(model, output, int8=int8)
+    with no_bars(), errors.status("Exporting"):
+        done = write(model, output, precision=precision.value)
     console.print(
         f"{escape(str(output))}: {done.precision}, {done.size / 1e6:,.1f} MB, cosine distance to torch at most "
         f"{max(done.distance, 0):.1e}"
     )
     for note in done.notes:
         console.print(escape(note), soft_wrap=True)
-    if int8:
+    if precision is Precision.int8:
         console.print(measured_loss(model, output, data), soft_wrap=True)
 
 
 def measured_loss(model: str, output: Path, data: str | None) -> str:
-    """Say what the integers cost, measured."""
+    """Say how much STS-B loses in int8."""
     from s2sent.cli.progress import Bar
     from s2sent.evaluation.suite import evaluate
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from s2sent.atomic import atomic_file
 from s2sent.errors import DataError, ModelError, S2SentError
-from s2sent.model.exported import ExportConfig, OnnxEncoder, is_export
 from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
-from s2sent.model.folder import check_model, find_folder, locate
+from s2sent.model.folder import check_model, find_folder, is_export, locate
+from s2sent.runtime.exported import ExportConfig, ExportedEncoder
+from s2sent.runtime.load import open_export
 from s2sent.untrusted import open_file
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def as_encoder(model: Any, name: str | None = None) -> Encoder:
         return model
     if isinstance(model, str | Path):
         return _from_path(str(model), name)
-    if isinstance(model, OnnxEncoder):
+    if isinstance(model, ExportedEncoder):
         return Encoder(name or model.folder.resolve().name, _host_encode(model), model.fingerprint)
     if callable(getattr(model, "encode", None)) and hasattr(model, "state_dict"):
         title = str(
@@ -100,7 +101,7 @@ def title_of(path: str) -> str:
     return path if folder is None else folder.resolve().name
 
 
-def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
+def load_model(path: str) -> "SentenceTransformer | ExportedEncoder":
     """Load a folder or hub id with this package's own loader, which refuses foreign code.
 
     A bare backbone, without a pooling of its own, pools the mean of its last block. An exported model runs as it is.
@@ -110,7 +111,7 @@ def load_model(path: str) -> "SentenceTransformer | OnnxEncoder":
     """
     folder = locate(path)
     if is_export(folder):
-        return OnnxEncoder(folder)
+        return open_export(folder)
 
     from transformers.utils import logging
 

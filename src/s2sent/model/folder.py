@@ -31,6 +31,10 @@ _VOCABULARIES = (
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
 
 
+EXPORT_CONFIG = "s2sent_export.json"
+"""The file that makes a folder an exported model's."""
+
+
 def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
     """Return the folder of a model given by path, or fetch it from the hub by name.
 
@@ -100,6 +104,11 @@ class CheckedFolder:
 def is_sentence_model(folder: Path) -> bool:
     """Whether the folder is a sentence-transformers model, not a bare backbone."""
     return exists(folder / "modules.json")
+
+
+def is_export(folder: Path) -> bool:
+    """Whether the folder is an exported model."""
+    return exists(folder / EXPORT_CONFIG)
 
 
 def check_model(folder: Path) -> CheckedFolder:

@@ -60,12 +60,11 @@ def open_text_encoder(
     fingerprint: str | None = None
     loaded: Any = model
     if isinstance(model, str | Path):
-        from s2sent.model.exported import is_export
-        from s2sent.model.folder import locate
-        from s2sent.model.load import open_folder
+        from s2sent.model.folder import is_export, locate
+        from s2sent.runtime.load import load_folder
 
         folder = locate(model)
-        loaded = open_folder(folder, device=device, threads=threads if is_export(folder) else None)
+        loaded = load_folder(folder, device=device, threads=threads if is_export(folder) else None)
         fingerprint = fingerprint_folder(folder)
     if hasattr(loaded, "frame") and hasattr(loaded, "embed"):
         fingerprint = fingerprint or getattr(loaded, "fingerprint", None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from s2sent.errors import ConfigError, ModelError, S2SentError
-from s2sent.model.exported import is_export
+from s2sent.model.folder import is_export
 from s2sent.vectors.encoder import open_text_encoder
 from s2sent.vectors.job import Job, Options, Progress, expect
 from s2sent.vectors.shards import Shard, Shards

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 import s2sent
 from conftest import make_backbone
 from model.tiny import tiny
-from s2sent.model.exported import OnnxEncoder
+from s2sent.runtime.onnxruntime import OnnxEncoder
 
 
 def shallow(folder: Path, family: str, **options: Any) -> SentenceTransformer:

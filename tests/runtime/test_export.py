@@ -23,11 +23,12 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 import s2sent
 from conftest import FAMILIES, SENTENCES, make_backbone
-from model.exports import distances, exported, shallow
 from model.tiny import enliven
+from runtime.exports import distances, exported, shallow
 from s2sent.errors import ConfigError, DataError, ModelError
-from s2sent.model.exported import CONFIG, GRAPH, OnnxEncoder
+from s2sent.model.folder import EXPORT_CONFIG
 from s2sent.model.load import open_encoder
+from s2sent.runtime.onnxruntime import OnnxEncoder
 
 TEMPLATES = {
     "bert": 'This sentence of "{sentence}" means {mask}.',
@@ -110,7 +111,7 @@ def test_fastembed_runs_it(made: Made, name: str) -> None:
         normalization=False,
         sources=ModelSource(url="file://nowhere"),
         dim=encoder.dimension,
-        model_file=GRAPH,
+        model_file=OnnxEncoder.GRAPH,
     )
     embedding = fastembed.TextEmbedding(f"own/{name}", specific_model_path=str(encoder.folder))
     texts = [text for text in ODD if "[MASK]" not in text]
@@ -133,31 +134,62 @@ def test_runs_without_torch(made: Made, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(vectors), want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_plain_model_with_dense_and_prompts(tmp_path: Path) -> None:
-    transformer = open_encoder(make_backbone(tmp_path / "backbone", "bert", num_hidden_layers=2))[0]
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[SentenceTransformer, Path]:
+    """A model without a selector, with a Dense and prompts; and its export."""
+    folder = tmp_path_factory.mktemp("plain")
+    transformer = open_encoder(make_backbone(folder / "backbone", "bert", num_hidden_layers=2))[0]
     assert isinstance(transformer, Transformer)
     torch.manual_seed(0)
-    modules = [transformer, Pooling(32, pooling_mode="cls"), Dense(32, 12), Normalize()]
     model = SentenceTransformer(
-        modules=modules,
+        modules=[transformer, Pooling(32, pooling_mode="cls"), Dense(32, 12), Normalize()],
         device="cpu",
-        prompts={"query": "who: ", "title": ""},
+        prompts={"query": "who: ", "passage": "it was: ", "title": ""},
         default_prompt_name="query",
         truncate_dim=8,
+        similarity_fn_name="euclidean",
     )
-    assert s2sent.export(model, tmp_path / "onnx").notes  # of the prompt, which other runtimes do not know
-    encoder = s2sent.load(tmp_path / "onnx")
-    for options in (
-        {},
-        {"prompt": "it: "},
-        {"prompt_name": "query"},
-        {"prompt_name": "title"},
-        {"normalize_embeddings": True},
-    ):
-        want = model.encode([*SENTENCES, ""], **options)
-        np.testing.assert_allclose(encoder.encode([*SENTENCES, ""], **options), want, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ConfigError, match=r"no prompt named 'passage'\. It has: 'query', "):
-        encoder.encode(SENTENCES, prompt_name="passage")
+    assert s2sent.export(model, folder / "onnx").notes  # of the prompt, which other programs do not know
+    return model, folder / "onnx"
+
+
+def test_a_plain_model_with_dense_and_prompts(plain: tuple[SentenceTransformer, Path]) -> None:
+    model, encoder = plain[0], s2sent.load(plain[1])
+    assert encoder.get_embedding_dimension() == model.get_embedding_dimension()
+    texts = [*SENTENCES, ""]
+    for options in ({}, {"prompt": "it: "}, {"prompt_name": "query"}, {"prompt_name": "title"}):
+        for method in ("encode", "encode_query", "encode_document"):
+            want = getattr(model, method)(texts, **options)
+            np.testing.assert_allclose(getattr(encoder, method)(texts, **options), want, rtol=1e-4, atol=1e-5)
+    for options in ({"normalize_embeddings": True}, {"truncate_dim": 5}):
+        want = model.encode(texts, **options)
+        np.testing.assert_allclose(encoder.encode(texts, **options), want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match=r"no prompt named 'corpus'\. It has: 'query', "):
+        encoder.encode(SENTENCES, prompt_name="corpus")
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarity_is_the_hosts(plain: tuple[SentenceTransformer, Path], name: Any, tmp_path: Path) -> None:
+    model, encoder = plain[0], s2sent.load(plain[1])
+    assert isinstance(encoder, OnnxEncoder)
+    assert encoder.similarity_fn_name == "euclidean"
+    host = SentenceTransformer(modules=[*model], device="cpu", similarity_fn_name=name)
+    encoder.similarity_fn_name = name
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 8)).astype(np.float32), rng.normal(size=(5, 8)).astype(np.float32)
+    for one, two in ((a, b), (a[0], b), (a.tolist(), b)):
+        np.testing.assert_allclose(encoder.similarity(one, two), host.similarity(one, two), atol=1e-5)
+    for one, two in ((a, b[:3]), (a[0], b[0])):
+        np.testing.assert_allclose(encoder.similarity_pairwise(one, two), host.similarity_pairwise(one, two), atol=1e-5)
+
+
+def test_an_export_of_the_first_format_loads(made: Made, tmp_path: Path) -> None:
+    encoder = made("bert prompt")[1]
+    folder = Path(shutil.copytree(encoder.folder, tmp_path / "old"))
+    values = json.loads((folder / EXPORT_CONFIG).read_text())
+    old = {key: value for key, value in values.items() if key not in ("runtime", "similarity")}
+    (folder / EXPORT_CONFIG).write_text(json.dumps({**old, "format": 1}))
+    assert np.array_equal(s2sent.load(folder).encode(SENTENCES), encoder.encode(SENTENCES))
 
 
 @pytest.mark.long
@@ -185,21 +217,21 @@ def test_int8_keeps_the_direction_and_leaves_the_model_as_it_was(tmp_path: Path)
     model = shallow(tmp_path, "bert").train()
     attention = model[0].auto_model.config._attn_implementation
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    encoder = exported(model, tmp_path / "onnx", int8=True)
+    encoder = exported(model, tmp_path / "onnx", precision="int8")
     assert model.training
     assert model[0].auto_model.config._attn_implementation == attention
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
     assert distances(encoder.encode(SENTENCES), model.encode(SENTENCES)).max() < 0.05
-    graph = onnx.load(encoder.folder / GRAPH).graph
+    graph = onnx.load(encoder.folder / OnnxEncoder.GRAPH).graph
     operators = [node.op_type for node in graph.node]
     assert operators.count("MatMulInteger") == 2 * 6  # all of the backbone's products with weights, and no others
     vocabulary = next(table for table in graph.initializer if table.name.endswith("word_embeddings.weight_int8"))
     assert vocabulary.data_type == onnx.TensorProto.INT8
     assert sorted(path.name for path in encoder.folder.iterdir()) == [
         "config.json",
-        GRAPH,
-        CONFIG,
+        OnnxEncoder.GRAPH,
+        EXPORT_CONFIG,
         "special_tokens_map.json",
         "tokenizer.json",
         "tokenizer_config.json",
@@ -209,7 +241,7 @@ def test_int8_keeps_the_direction_and_leaves_the_model_as_it_was(tmp_path: Path)
 def test_attention_is_one_operator(made: Made) -> None:
     onnx = pytest.importorskip("onnx")
     _, encoder = made("bert prompt")
-    graph = onnx.load(encoder.folder / GRAPH).graph
+    graph = onnx.load(encoder.folder / OnnxEncoder.GRAPH).graph
     assert [node.op_type for node in graph.node].count("MultiHeadAttention") == 2
     assert [
         [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.output)
@@ -241,26 +273,26 @@ def test_a_damaged_folder_is_named_by_its_file(made: Made, tmp_path: Path) -> No
         return folder
 
     def write(folder: Path, **changes: object) -> None:
-        values = json.loads((folder / CONFIG).read_text())
-        (folder / CONFIG).write_text(json.dumps({**values, **changes}))
+        values = json.loads((folder / EXPORT_CONFIG).read_text())
+        (folder / EXPORT_CONFIG).write_text(json.dumps({**values, **changes}))
 
-    for name in (GRAPH, "tokenizer.json"):
+    for name in (OnnxEncoder.GRAPH, "tokenizer.json"):
         with pytest.raises(ModelError, match=f"{name} is missing"):
             s2sent.load(broken(lambda folder: (folder / name).unlink()))  # noqa: B023
         with pytest.raises(ModelError, match=f"{name} is damaged: it has 100 bytes"):
             s2sent.load(broken(lambda folder: os.truncate(folder / name, 100)))  # noqa: B023
-    with pytest.raises(ModelError, match=f"{CONFIG} is not valid json.*damaged"):
-        s2sent.load(broken(lambda folder: os.truncate(folder / CONFIG, 100)))
-    with pytest.raises(ModelError, match="has format 99, and this version of s2sent reads up to 1"):
+    with pytest.raises(ModelError, match=f"{EXPORT_CONFIG} is not valid json.*damaged"):
+        s2sent.load(broken(lambda folder: os.truncate(folder / EXPORT_CONFIG, 100)))
+    with pytest.raises(ModelError, match="has format 99, and this version of s2sent reads up to 2"):
         s2sent.load(broken(lambda folder: write(folder, format=99)))
-    with pytest.raises(ModelError, match=f"{CONFIG}: unheard is not known"):
+    with pytest.raises(ModelError, match=f"{EXPORT_CONFIG}: unheard is not known"):
         s2sent.load(broken(lambda folder: write(folder, unheard=1)))
 
     def garbage(folder: Path) -> None:
-        size = (folder / GRAPH).stat().st_size
-        (folder / GRAPH).write_bytes(b"\0" * size)
+        size = (folder / OnnxEncoder.GRAPH).stat().st_size
+        (folder / OnnxEncoder.GRAPH).write_bytes(b"\0" * size)
 
-    with pytest.raises(ModelError, match=f"{GRAPH} cannot be run"):
+    with pytest.raises(ModelError, match=f"{OnnxEncoder.GRAPH} cannot be run"):
         s2sent.load(broken(garbage))
 
 
@@ -317,18 +349,18 @@ def test_an_export_never_overwrites(made: Made, tmp_path: Path) -> None:
 def test_another_vector_is_never_exported(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph that computes something else than the model is found before anybody can use it."""
     model, encoder = made("bert prompt")
-    graph = encoder.folder / GRAPH
-    monkeypatch.setattr("s2sent.model.export.write_graph", lambda *arguments: shutil.copy(graph, arguments[-1]))
+    graph = encoder.folder / OnnxEncoder.GRAPH
+    monkeypatch.setattr("s2sent.runtime.export.write_graph", lambda *_, path, **__: shutil.copy(graph, path))
     s2sent.export(model, tmp_path / "right")
     other = enliven(s2sent.load(save(model, tmp_path / "model")), seed=1)
-    for int8 in (False, True):
+    for precision in ("fp32", "int8"):
         with pytest.raises(ModelError, match="in fp32, does not give this model's vectors"):
-            s2sent.export(other, tmp_path / "wrong", int8=int8)
+            s2sent.export(other, tmp_path / "wrong", precision=precision)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sent.model.export._distance", interrupt)
+    monkeypatch.setattr("s2sent.runtime.export._distance", interrupt)
     with pytest.raises(KeyboardInterrupt):
         s2sent.export(model, tmp_path / "interrupted")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "right"]
@@ -340,7 +372,7 @@ def save(model: SentenceTransformer, folder: Path) -> Path:
 
 
 def _export_slowly(model: str, folder: str) -> None:
-    from s2sent.model import export
+    from s2sent.runtime import export
 
     export._distance = lambda *_: time.sleep(600)  # type: ignore[assignment]
     export.export(model, folder)
@@ -355,7 +387,7 @@ def test_killed_before_it_is_whole_nothing_is_there(made: Made, tmp_path: Path) 
         target=_export_slowly, args=(str(tmp_path / "model"), str(target))
     )
     process.start()
-    while not (tmp_path / ".onnx.writing" / CONFIG).exists():
+    while not (tmp_path / ".onnx.writing" / EXPORT_CONFIG).exists():
         assert process.is_alive()
         time.sleep(0.05)
     assert process.pid is not None

@@ -56,8 +56,8 @@ class Pipeline(nn.Module):
         return vectors[:, : self.truncate_dim]
 
 
-def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: Tensor, path: Path) -> None:
-    """Write a model's graph.
+def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: Tensor, path: Path) -> list[str]:
+    """Write a model's graph, and return the names of the backbone's matrix products, for `quantize`.
 
     Args:
         model: The model, on the CPU and in fp32.
@@ -94,26 +94,33 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
         for dim, name in zip(value.type.tensor_type.shape.dim, ("batch", "length"), strict=True):
             if not dim.HasField("dim_value"):
                 dim.dim_param = name
+    products = [node.name for node in graph.graph.node if node.op_type == "MatMul" and _in_backbone(node)]
+    _strip_notes(graph.graph)
     _save(graph, path)
+    return products
 
 
-def quantize(source: Path, target: Path) -> None:
+def quantize(source: Path, target: Path, products: list[str]) -> None:
     """Write a graph whose backbone multiplies in int8: weights per channel, activations as each batch has them.
 
     The selection stays in fp32: its products are too small to gain anything. Weights have 7 bits, because processors
     without VNNI add pairs of products in 16 bits, where 8-bit weights overflow. The vocabulary's vectors are kept in
     8 bits, each with a scale of its own.
+
+    Args:
+        source: The graph in fp32.
+        target: The file to write.
+        products: The names of the matrix products, as `write_graph` returned them.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    nodes = onnx.load(source, load_external_data=False).graph.node
     with quiet():
         quantize_dynamic(
             source,
             target,
             op_types_to_quantize=["MatMul"],
-            nodes_to_quantize=[node.name for node in nodes if node.op_type == "MatMul" and _in_backbone(node)],
+            nodes_to_quantize=products,
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
@@ -162,16 +169,11 @@ def _save(model: Any, path: Path) -> None:
     onnx.save(model, path, save_as_external_data=size > _ONE_FILE, location=data.name)
 
 
-def strip_notes(path: Path) -> None:
-    """Take out of a graph where in the source code each of its nodes comes from."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    graph = model.graph
+def _strip_notes(graph: Any) -> None:
+    """Remove where in the source code each node comes from."""
     for item in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         item.ClearField("metadata_props")
         item.ClearField("doc_string")
-    path.write_bytes(model.SerializeToString())
 
 
 def check_installed() -> None:

@@ -10,13 +10,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from model.exports import distances, exported
 from model.tiny import enliven
+from runtime.exports import distances, exported
 from s2sent.evaluation.suite import evaluate
 from s2sent.model.build import build
-from s2sent.model.exported import OnnxEncoder
 from s2sent.model.framing import framing_of
 from s2sent.model.tokens import token_ids
+from s2sent.runtime.onnxruntime import OnnxEncoder
 
 pytestmark = [pytest.mark.backbone, pytest.mark.data]
 
@@ -66,7 +66,7 @@ def test_tokens_agree_on_thousands_of_real_lines(
 
 @pytest.mark.long
 def test_int8_costs_little_on_stsb(model: SentenceTransformer, data_folder: Path, tmp_path: Path) -> None:
-    encoder = exported(model, tmp_path / "int8", int8=True)
+    encoder = exported(model, tmp_path / "int8", precision="int8")
     before, after = (
         evaluate(one, "STS-B", data=data_folder, cache=False)["STS-B"].headline() for one in (model, encoder)
     )

@@ -1,0 +1,1 @@
+"""A model as one graph, and the runtimes that run it without torch."""
