@@ -24,9 +24,9 @@ import torch
 from scipy.stats import t as student
 from transformers.utils import logging
 
+from s2sent.listener import Listener
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE, train
-from s2sent.training.log import Listener
 from s2sent.training.setup import make_model
 from s2sent.training.validation import stsb
 
@@ -39,10 +39,11 @@ class Clock(Listener):
     def __init__(self) -> None:
         self.ends: list[tuple[float, float]] = []
 
-    def step(self, step: int, loss: float) -> None:
+    def progress(self, done: int, total: int, loss: float | None = None) -> None:
         """A step is done."""
-        del step, loss
-        self.ends.append((time.perf_counter(), time.process_time()))
+        del done, total
+        if loss is not None:
+            self.ends.append((time.perf_counter(), time.process_time()))
 
 
 def run(recipe: SimCSE) -> dict[str, float]:

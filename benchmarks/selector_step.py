@@ -29,9 +29,9 @@ from s2sent.model.tokens import padded, token_ids
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE
 from s2sent.training.batches import Batch, Batches, Position
-from s2sent.training.ranks import Ranks
+from s2sent.training.distributed import Ranks
+from s2sent.training.loop import Stepper
 from s2sent.training.setup import encoder_of, make_loss, make_model
-from s2sent.training.step import Stepper
 
 PLAIN = "mean of the last block"
 FORMS = {

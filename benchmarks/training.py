@@ -39,10 +39,10 @@ from transformers.utils import logging
 
 from benchmarks import MINILM, name_of
 from s2sent.data.corpus import Corpus
+from s2sent.listener import Listener
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE, SimCSELoss, train
-from s2sent.training.log import Listener
-from s2sent.training.step import Stepper
+from s2sent.training.loop import Stepper
 
 LAST_BLOCK = SelectionConfig(blocks=1, fusion="last", gate="none")
 
@@ -63,14 +63,11 @@ class Clock(TrainerCallback, Listener):
         """The host ends a step."""
         self.ended = Clock.now()
 
-    def start(self, done: int, total: int) -> None:
-        """We start."""
+    def progress(self, done: int, total: int, loss: float | None = None) -> None:
+        """We start, or end a step."""
         del done, total
-        self.began = Clock.now()
-
-    def step(self, step: int, loss: float) -> None:
-        """We end a step."""
-        del step, loss
+        if loss is None:
+            self.began = Clock.now()
         self.ended = Clock.now()
 
     @property
@@ -172,7 +169,7 @@ def our_seconds(
     """Train with ours, one pass over `sentences`."""
     clock = Clock()
     make_loss: Any = lambda recipe, model: (SimCSELoss if one_forward else TwoForwards)(model)  # noqa: E731
-    with tempfile.TemporaryDirectory() as folder, patch("s2sent.training.run.make_loss", make_loss):
+    with tempfile.TemporaryDirectory() as folder, patch("s2sent.training.loop.make_loss", make_loss):
         corpus = Path(folder) / "corpus.txt"
         corpus.write_text("\n".join(sentences), encoding="utf-8")
         recipe = SimCSE(

@@ -29,8 +29,7 @@ from transformers.utils import logging
 
 import grammar_tagger
 import s2sent
-from s2sent.cli import mistakes_in_a_line
-from s2sent.cli.adapt_screen import Screen
+from s2sent.cli.screen import ProgressBar, errors_as_lines
 from s2sent.data.cache import cache_folder
 from s2sent.data.sources import STSB_WHEEL, read_stsb_wheel
 from s2sent.evaluation.comparison import resample_task
@@ -79,8 +78,7 @@ def main() -> None:
     model = options.model or str(grammar_tagger.backbone(folder / "backbone"))
     pairs = scored_pairs(folder / "pairs.csv", options.pairs)
     console.print(f"[bold]{Path(model).name}[/], frozen, and {options.pairs} rated pairs")
-    screen = Screen()
-    with screen.bar:
+    with ProgressBar() as bar:
         adapted = s2sent.adapt(
             model,
             pairs,
@@ -89,7 +87,7 @@ def main() -> None:
             steps=options.steps,
             seed=options.seed,
             states=folder / "states",
-            listener=screen,
+            listener=bar,
         )
 
     console.print("\n[bold]STS-B test[/], which nothing was trained or chosen on")
@@ -254,5 +252,5 @@ def neighbours(scored: dict[str, Scored], name: str) -> str:
 
 
 if __name__ == "__main__":
-    with mistakes_in_a_line():
+    with errors_as_lines():
         main()

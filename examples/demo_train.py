@@ -18,10 +18,8 @@ from transformers.utils import logging
 import grammar_tagger
 import s2sent
 from demo import difference, scored_pairs
-from s2sent.cli import mistakes_in_a_line
-from s2sent.cli.adapt_screen import Screen as AdaptScreen
 from s2sent.cli.progress import Bar
-from s2sent.cli.train_screen import Screen
+from s2sent.cli.screen import ProgressBar, errors_as_lines
 from s2sent.evaluation.comparison import resample_task
 from s2sent.evaluation.report import Entry, Format, Grid
 from s2sent.evaluation.result import TaskResult
@@ -60,22 +58,21 @@ def main() -> None:
         dev="none",
         seed=0,
     )
-    with Screen() as screen:
-        s2sent.train(recipe, folder / "trained", restart=True, listener=screen)
+    with ProgressBar() as bar:
+        s2sent.train(recipe, folder / "trained", restart=True, listener=bar)
     seconds[TRAINED] = time.monotonic() - start
     models = {BEFORE: open_encoder(model), TRAINED: s2sent.load(folder / "trained")}
     for name, source in ((ADAPTED, model), (BOTH, str(folder / "trained"))):
         start = time.monotonic()
-        bar = AdaptScreen()
-        with bar.bar:
+        with ProgressBar() as bar:
             output = folder / ("adapted" if name == ADAPTED else "trained-adapted")
             result = s2sent.adapt(source, pairs, output, restart=True, states=folder / "states", listener=bar)
         models[name] = result.model
         seconds[name] = time.monotonic() - start + (seconds[TRAINED] if name == BOTH else 0)
     results: dict[str, TaskResult] = {}
     for name, one in models.items():
-        with Bar(name) as bar:
-            results[name] = s2sent.evaluate(one, "STS-B", data="pypi", text="raw", name=name, listener=bar)["STS-B"]
+        with Bar(name) as shown:
+            results[name] = s2sent.evaluate(one, "STS-B", data="pypi", text="raw", name=name, listener=shown)["STS-B"]
     rows = []
     for name, result in results.items():
         alone, versus = resample_task(result).interval(), difference(result, results[BEFORE])
@@ -87,5 +84,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with mistakes_in_a_line():
+    with errors_as_lines():
         main()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s2sent.runtime.load import load
     from s2sent.selection import SelectionConfig, Selector
     from s2sent.training.adapt import adapt
-    from s2sent.training.run import train
+    from s2sent.training.loop import train
     from s2sent.vectors import encode_files
 
 __version__ = "0.1.0"
@@ -49,6 +49,6 @@ __getattr__ = lazy(
         "evaluate": "s2sent.evaluation",
         "export": "s2sent.runtime.export",
         "load": "s2sent.runtime.load",
-        "train": "s2sent.training.run",
+        "train": "s2sent.training.loop",
     },
 )

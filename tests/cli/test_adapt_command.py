@@ -17,7 +17,8 @@ import pytest
 
 import s2sent
 from conftest import SENTENCES
-from s2sent.cli import app, mistakes_in_a_line
+from s2sent.cli import app
+from s2sent.cli.screen import errors_as_lines
 
 WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
 
@@ -55,7 +56,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         capsys.readouterr()
         code = 0
         try:
-            with mistakes_in_a_line():
+            with errors_as_lines():
                 app(["adapt", *map(str, arguments)], standalone_mode=False)
         except SystemExit as end:
             code = int(end.code or 0)

@@ -28,7 +28,7 @@ from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import BackboneInput
 from s2sent.experiments.perform import perform
 from s2sent.experiments.plan import Run, Settings, expand, unique
-from s2sent.training.precision import bf16_problem
+from s2sent.training.distributed import bf16_problem
 from training.runs import ended, start
 
 GROUPS = 5
@@ -293,7 +293,7 @@ def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) ->
 def test_a_record_never_says_bf16_where_that_does_not_work(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.training.precision.bf16_problem", lambda device: f"{device} cannot")
+    monkeypatch.setattr("s2sent.training.distributed.bf16_problem", lambda device: f"{device} cannot")
     arguments = ["reproduce", *bench.arguments("pooling", store=tmp_path / "runs"), "--precision", "bf16"]
     result = CliRunner().invoke(app, arguments)
     assert "bf16 does not go here: cpu cannot" in str(result.exception)
@@ -358,7 +358,7 @@ def test_kept_models_are_not_trained_twice(bench: Bench, tmp_path: Path, monkeyp
     fewer = replace(run, evaluation=replace(run.evaluation, tasks=("STS-B",)))
     fewer = replace(fewer, digests=replace(fewer.digests, evaluation=fewer.evaluation.description()))
     assert fewer.key != run.key
-    monkeypatch.setattr("s2sent.training.run.train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("s2sent.training.loop.train", lambda *_, **__: pytest.fail("trained again"))
     second = perform(fewer, places)
     assert second["scores"]["STS-B"] == first["scores"]["STS-B"]
     assert set(second["samples"]) == {"STS-B"}

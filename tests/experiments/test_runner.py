@@ -21,7 +21,7 @@ from s2sent.experiments.plan import Run, unique
 from s2sent.experiments.progress import progress_of
 from s2sent.experiments.runner import Watcher, run_all
 from s2sent.experiments.store import Store
-from s2sent.training.log import Listener
+from s2sent.listener import Listener
 from training.runs import ended, start
 
 Perform = Callable[..., dict[str, Any]]

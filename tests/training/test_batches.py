@@ -53,8 +53,8 @@ def test_examples_without_a_token_are_left_out_and_the_others_come_once() -> Non
     found = rows(list(batches.epoch(Position())))
     assert all(found)
     assert len(set(found)) == len(found)
-    assert batches.no_text == len(range(0, 600, 7))
-    assert len(found) + batches.leftover + batches.no_text == 600
+    assert batches.counts.no_text == len(range(0, 600, 7))
+    assert len(found) + batches.counts.leftover + batches.counts.no_text == 600
 
 
 def test_no_call_of_the_tokenizer_is_much_longer_than_the_longest_text() -> None:
@@ -91,14 +91,17 @@ def test_no_text_is_twice_in_a_batch_and_any_position_resumes(numbers: list[int]
     for batch in drawn:
         assert len(batch.columns[0]) == size
         assert len({row[0] for row in batch.columns[0]}) == size
-    assert len(drawn) * size + batches.leftover == len(lines)
+    assert len(drawn) * size + batches.counts.leftover == len(lines)
     fresh = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
     for number, batch in enumerate(fresh.epoch(Position())):
         again = Position.from_table(Table(json.loads(json.dumps(asdict(batch.position))), Path("state.json")))
         resumed = Batches(Lines(lines), lambda texts: [ids[text] for text in texts], size, window=window)
-        resumed.duplicates, resumed.leftover = fresh.duplicates, fresh.leftover
+        resumed.counts.duplicates, resumed.counts.leftover = fresh.counts.duplicates, fresh.counts.leftover
         assert [b.columns for b in resumed.epoch(again)] == [b.columns for b in drawn[number + 1 :]]
-        assert (resumed.duplicates, resumed.leftover) == (batches.duplicates, batches.leftover)
+        assert (resumed.counts.duplicates, resumed.counts.leftover) == (
+            batches.counts.duplicates,
+            batches.counts.leftover,
+        )
 
 
 def test_ranks_share_a_batch() -> None:
@@ -116,4 +119,4 @@ def test_pairs_share_no_text(tmp_path: Path) -> None:
     for batch in batches.epoch(Position()):
         premises = [tuple(row) for row in batch.columns[0]]
         assert len(set(premises)) == 10
-    assert batches.duplicates
+    assert batches.counts.duplicates

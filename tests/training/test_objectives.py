@@ -19,7 +19,7 @@ from conftest import SENTENCES
 from s2sent.errors import ConfigError
 from s2sent.model.tokens import padded, token_ids
 from s2sent.training import PromptCSELoss, SimCSELoss, SupervisedLoss, Whitened, WhitenedLoss, train, whiten
-from s2sent.training.mlm import MaskedLanguageLoss
+from s2sent.training.losses import MaskedLanguageLoss
 from training.runs import ended, make_lines, start
 
 KINDS: dict[str, Callable[..., Any]] = {
@@ -175,7 +175,7 @@ def test_whitening_is_tame_in_degenerate_batches() -> None:
 def test_a_batch_too_small_to_whiten_is_said_before_the_first_score(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: pytest.fail("it was scored"))
+    monkeypatch.setattr("s2sent.training.loop._Run._score", lambda *_: pytest.fail("it was scored"))
     corpus = tmp_path / "lines.txt"
     corpus.write_text("\n".join(make_lines(100)))
     with pytest.raises(ConfigError, match="batch of 8 cannot be whitened in groups of 8"):
@@ -224,7 +224,7 @@ def test_mlm_trains_the_encoder_and_its_own_head(bert: Path) -> None:
 
 
 def rank_of_two(rank: int, port: int, objective: str, folder: Path, result: Path) -> None:
-    from s2sent.training.ranks import Ranks
+    from s2sent.training.distributed import Ranks
 
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -232,9 +232,9 @@ def rank_of_two(rank: int, port: int, objective: str, folder: Path, result: Path
     value, loss = one_step(objective, folder, SENTENCES[rank:8:2], rank)
     ranks.average_gradients(loss.parameters())
     value = ranks.mean(value.detach())
-    if ranks.leads:
+    if ranks.is_main:
         save_file({**gradients(loss), "value": value.reshape(1)}, result)
-    ranks.wait()
+    ranks.barrier()
     ranks.leave()
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from s2sent.errors import ConfigError, DataError
 from s2sent.selection import SelectionConfig
+from s2sent.training.loop import learning_rate_factor
 from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, to_toml
-from s2sent.training.step import learning_rate_factor
 
 NEEDED: dict[str, Any] = {"backbone": "b", "corpus": ("c.txt",)}
 
@@ -147,9 +147,11 @@ def test_a_recipe_runs_again_from_any_folder(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "lines.txt").write_text("A line.\n")
     (tmp_path / "dev.csv").touch()
     monkeypatch.chdir(tmp_path)
-    recipe = SimCSE(backbone="bert-base-uncased", corpus=("lines.txt", "some/dataset"), dev="dev.csv").anchored()
+    recipe = SimCSE(
+        backbone="bert-base-uncased", corpus=("lines.txt", "some/dataset"), dev="dev.csv"
+    ).with_absolute_paths()
     assert recipe.backbone == "bert-base-uncased"  # a name on the hub, not a path
     assert recipe.corpus == (str(tmp_path / "lines.txt"), "some/dataset")
     assert recipe.dev == str(tmp_path / "dev.csv")
     (tmp_path / "none").touch()
-    assert SimCSE(backbone="b", corpus=("lines.txt",), dev="none").anchored().dev == "none"
+    assert SimCSE(backbone="b", corpus=("lines.txt",), dev="none").with_absolute_paths().dev == "none"

@@ -22,10 +22,10 @@ from safetensors.torch import load_file
 import s2sent
 from s2sent.atomic import DiskFullError
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
+from s2sent.listener import Listener
 from s2sent.selection import SelectionConfig
 from s2sent.training import PromptCSE, Recipe, SimCSE, Supervised, Whitened, train
 from s2sent.training.checkpoint import Checkpoints, Progress
-from s2sent.training.log import Listener
 from training.runs import ended, make_lines, start
 
 
@@ -92,7 +92,7 @@ def test_stopped_politely_it_says_so_and_goes_on(bert: Path, corpus: Path, tmp_p
 
     def until_step_5() -> None:
         class Stop(Listener):
-            def step(self, step: int, loss: float) -> None:
+            def progress(self, step: int, total: int, loss: float | None = None) -> None:
                 if step == 5:
                     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -114,7 +114,7 @@ def interrupt_at(step: int, recipe: Recipe, output: Path, **options: Any) -> lis
     notes: list[str] = []
 
     class Stop(Listener):
-        def step(self, now: int, loss: float) -> None:
+        def progress(self, now: int, total: int, loss: float | None = None) -> None:
             if now == step:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -145,7 +145,7 @@ def test_stopped_while_the_last_score_is_taken(bert: Path, corpus: Path, tmp_pat
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
 
-def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(bert: Path, corpus: Path, tmp_path: Path) -> None:
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
     train(recipe, tmp_path / "whole")
     interrupt_at(6, recipe, tmp_path / "out")
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_is_passed_over(bert: Path, corpus: Path, tmp_path:
     assert older is not None
     assert older.progress.step == 5
     said = interrupt_at(7, recipe, tmp_path / "out")
-    assert said[0].startswith(f"Passed over the checkpoint {newest.folder}, which cannot be used: {file} is damaged")
+    assert said[0].startswith(f"Skipped the checkpoint {newest.folder}, which cannot be used: {file} is damaged")
     train(recipe, tmp_path / "out")
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
@@ -172,10 +172,10 @@ def test_checkpoints_that_cannot_be_used_do_not_push_out_new_ones(bert: Path, co
         state.write_text("{}")
     said = interrupt_at(3, recipe, tmp_path / "out")
     assert [line.partition(",")[0] for line in said] == [
-        f"Passed over the checkpoint {folder / 'step-000000006'}",
-        f"Passed over the checkpoint {folder / 'step-000000005'}",
-        "No checkpoint is left to go on from: beginning at the first step.",
-        "Stopped after step 3. The same command goes on from there.",
+        f"Skipped the checkpoint {folder / 'step-000000006'}",
+        f"Skipped the checkpoint {folder / 'step-000000005'}",
+        "No usable checkpoint is left: starting at the first step.",
+        "Stopped after step 3. The same command continues from there.",
     ]
     assert sorted(path.name for path in folder.iterdir()) == ["step-000000002", "step-000000003"]
 
@@ -205,7 +205,7 @@ def test_a_best_step_is_kept_as_long_as_a_checkpoint_names_it(tmp_path: Path) ->
     newest = checkpoints.newest()
     assert newest is not None
     assert newest.progress.step == 4
-    assert "best-000000005" in checkpoints.passed_over[0]
+    assert "best-000000005" in checkpoints.skipped[0]
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(
@@ -266,30 +266,30 @@ def test_killed_while_the_checkpoints_are_removed(
 
     def killed(path: Path, **_: object) -> None:
         removed.append(path)
-        if path.name == ".checkpoints-removed" and path.exists():
+        if path.name == ".checkpoints.removed" and path.exists():
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("s2sent.training.checkpoint.shutil.rmtree", killed)
+        patch.setattr("s2sent.atomic.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             train(recipe, tmp_path / "out")
     assert removed
-    assert (tmp_path / "out" / ".checkpoints-removed").exists()
+    assert (tmp_path / "out" / ".checkpoints.removed").exists()
     assert s2sent.load(tmp_path / "out").encode(["A sentence."]).shape == (1, 32)
     with pytest.raises(ConfigError, match="Done already: the model of this run is in "):
         train(recipe, tmp_path / "out")
-    assert not (tmp_path / "out" / ".checkpoints-removed").exists()
+    assert not (tmp_path / "out" / ".checkpoints.removed").exists()
 
 
 def test_another_recipe_or_text_does_not_go_on(bert: Path, corpus: Path, tmp_path: Path) -> None:
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
     interrupt_at(3, recipe, tmp_path / "out")
     said = interrupt_at(3, recipe, tmp_path / "out", restart=True)
-    assert said == ["Stopped after step 3. The same command without --restart goes on from there."]
+    assert said == ["Stopped after step 3. The same command without --restart continues from there."]
     with pytest.raises(ConfigError, match="differs in learning_rate"):
         train(replace(recipe, learning_rate=1.0), tmp_path / "out")
     corpus.write_text("\n".join(make_lines(200, seed=5)), encoding="utf-8")
-    with pytest.raises(DataError, match="not what it was"):
+    with pytest.raises(DataError, match="has changed since"):
         train(recipe, tmp_path / "out")
     done = train(recipe, tmp_path / "out", restart=True)
     assert done.steps == 12
@@ -327,7 +327,7 @@ def test_restart_clears_a_run_and_nothing_else(bert: Path, corpus: Path, tmp_pat
         folder = next(folder for folder in (project, foreign, out) if path.is_relative_to(folder))
         before = contents(folder)
         for restart in (True, False) if folder is not out else (True,):
-            with pytest.raises(ConfigError, match=f"it has {path.relative_to(folder)}, which no run says it wrote"):
+            with pytest.raises(ConfigError, match=f"it has {path.relative_to(folder)}, which no run wrote"):
                 train(recipe, folder, restart=restart)
         assert contents(folder) == before
     (out / "1_SelectivePooling" / "notes.txt").unlink()
@@ -442,22 +442,22 @@ def test_a_run_that_began_in_fp32_goes_on_in_it(
 ) -> None:
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", precision="bf16")
     with monkeypatch.context() as patch:
-        patch.setattr("s2sent.training.run.bf16_problem", lambda _: "an old CPU")
+        patch.setattr("s2sent.training.loop.bf16_problem", lambda _: "an old CPU")
         interrupt_at(3, recipe, tmp_path / "out")
-    monkeypatch.setattr("s2sent.training.run.bf16_problem", lambda _: None)
+    monkeypatch.setattr("s2sent.training.loop.bf16_problem", lambda _: None)
     train(recipe, tmp_path / "out")
     train(replace(recipe, precision="fp32"), tmp_path / "whole")
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
 
 
 def test_two_processes_do_not_train_in_one_folder(bert: Path, corpus: Path, tmp_path: Path) -> None:
-    from s2sent.training.log import Listener
+    from s2sent.listener import Listener
 
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none")
     refused = []
 
     class Second(Listener):
-        def step(self, step: int, loss: float) -> None:
+        def progress(self, step: int, total: int, loss: float | None = None) -> None:
             if step in (1, 5):
                 with pytest.raises(ConfigError, match="Another process is training in") as said:
                     train(recipe, tmp_path / "out", restart=step == 5)

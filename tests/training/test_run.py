@@ -22,13 +22,11 @@ from conftest import make_backbone
 from s2sent.cli import app
 from s2sent.data.corpus import Corpus
 from s2sent.errors import ConfigError, DataError, S2SentError
-from s2sent.training import PromptCSE, Recipe, SimCSE, train
-from s2sent.training import precision as precision_module
-from s2sent.training.log import Listener
-from s2sent.training.process import seed_step
-from s2sent.training.ranks import best_device
+from s2sent.listener import Listener
+from s2sent.training import PromptCSE, Recipe, SimCSE, distributed, train
+from s2sent.training.distributed import best_device, seed_step
+from s2sent.training.loop import DivergedError
 from s2sent.training.setup import make_loss, make_model, make_optimizer
-from s2sent.training.step import DivergedError
 from s2sent.training.validation import Geometry
 from training.runs import make_lines
 
@@ -56,8 +54,9 @@ class Heard(Listener):
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def step(self, step: int, loss: float) -> None:
-        self.losses.append(loss)
+    def progress(self, step: int, total: int, loss: float | None = None) -> None:
+        if loss is not None:
+            self.losses.append(loss)
 
 
 def test_the_command_line_trains_saves_and_repeats(bert: Path, corpus: Path, tmp_path: Path) -> None:
@@ -133,13 +132,13 @@ def test_steps_that_the_text_does_not_have_are_said(bert: Path, corpus: Path, tm
     lines = len(corpus.read_text().splitlines())
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, dev="none", steps=1000)
     train(recipe, tmp_path / "out", listener=Ear())
-    assert f"{lines // 16} steps, not 1000: that is as far as the text goes (--epochs 1)." in notes
+    assert f"{lines // 16} steps, not 1000: the text has no more (--epochs 1)." in notes
 
 
 def test_mistakes_are_said_before_a_model_is_loaded(
     bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.training.run.make_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("s2sent.training.loop.make_model", lambda *_: pytest.fail("a model was loaded"))
     out = tmp_path / "out"
     with pytest.raises(DataError, match="does not exist"):
         run(tmp_path / "none.txt", "-b", bert, "-o", out)
@@ -169,10 +168,10 @@ def test_a_device_this_machine_has_not(bert: Path, corpus: Path, tmp_path: Path)
         train(recipe, tmp_path / "out", device=absent)
 
 
-def test_only_the_rank_that_leads_draws_a_bar(
+def test_only_the_main_rank_draws_a_bar(
     bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.cli.train_screen.Screen", lambda: pytest.fail("a second bar"))
+    monkeypatch.setattr("s2sent.cli.screen.ProgressBar", lambda: pytest.fail("a second bar"))
     monkeypatch.setattr("s2sent.cli.screen.errors.status", lambda _: pytest.fail("a second bar"))
     monkeypatch.setenv("RANK", "1")
     run(corpus, "-b", bert, "-o", tmp_path / "out", "--batch-size", 16, "--steps", 1, "--dev", "none")
@@ -190,7 +189,7 @@ def test_what_to_do_when_no_step_helped(
         backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=2, dev="heldout", selection={"prior": prior}
     )
     train(recipe, tmp_path / "out", listener=heard)
-    assert heard.notes[-1].startswith("No step was as good as none: 10.00 before the first, 9.00 at best.")
+    assert heard.notes[-1].startswith("No step was better than the model before training: 10.00 before, 9.00 at best.")
     assert ("--prior last" in heard.notes[-1]) == told
     assert "--learning-rate" in heard.notes[-1]
 
@@ -199,7 +198,7 @@ def test_what_to_do_when_no_step_helped(
 def test_mask_pooling_without_a_mask_is_refused_before_the_first_score(
     options: tuple[str, ...], bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: pytest.fail("it was scored"))
+    monkeypatch.setattr("s2sent.training.loop._Run._score", lambda *_: pytest.fail("it was scored"))
     with pytest.raises(ConfigError, match=r"pooling='mask' takes the vector of a template's \{mask\}"):
         run(corpus, "-b", bert, "-o", tmp_path / "out", "--pooling", "mask", "--batch-size", 16, *options)
 
@@ -220,7 +219,7 @@ def test_lines_without_a_token_are_left_out_and_counted(kind: type[Recipe], bert
     held_out = Corpus([str(some)], held_out=int(2**32 * 32 / 160)).held_out_examples(1000)
     hidden = sum(text.startswith("\u200b") for (text,) in held_out)
     assert hidden
-    assert f"{40 - hidden} times a line was left out, for the tokenizer finds no text in it" in done.data
+    assert f"{40 - hidden} times a line was left out, because the tokenizer finds no text in it" in done.data
 
 
 def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path) -> None:
@@ -236,7 +235,7 @@ def test_a_run_of_fewer_steps_than_planned_ends_well(bert: Path, tmp_path: Path)
 def test_bf16_that_kills_falls_back_with_a_line(
     bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision_module, "_TRIAL", "import os; os.kill(os.getpid(), 4)")
+    monkeypatch.setattr(distributed, "_BF16_TRIAL", "import os; os.kill(os.getpid(), 4)")
     heard = Heard()
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=2, dev="none", precision="bf16")
     train(recipe, tmp_path / "out", listener=heard)
@@ -317,7 +316,7 @@ def test_a_score_that_is_no_number_is_not_the_best(
     bert: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([nan, nan, 3.0, nan, 2.0])  # the first is before training
-    monkeypatch.setattr("s2sent.training.run._Run._score", lambda *_: next(scores))
+    monkeypatch.setattr("s2sent.training.loop._Run._score", lambda *_: next(scores))
     recipe = SimCSE(backbone=str(bert), corpus=(str(corpus),), batch_size=16, steps=4, evaluate_every=1, dev="heldout")
     assert train(recipe, tmp_path / "out").best_step == 2
 

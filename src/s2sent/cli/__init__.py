@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import s2sent
 from s2sent.cli.adapt import adapt
@@ -19,10 +14,8 @@ from s2sent.cli.evaluate import evaluate
 from s2sent.cli.export import export
 from s2sent.cli.inspect import inspect
 from s2sent.cli.reproduce import reproduce
-from s2sent.cli.screen import errors
+from s2sent.cli.screen import errors_as_lines
 from s2sent.cli.train import train
-from s2sent.errors import S2SentError
-from s2sent.untrusted import shown
 
 app = typer.Typer(
     name="s2sent",
@@ -52,29 +45,7 @@ def _options(
     del version
 
 
-def _say(error: str) -> None:
-    errors.print(f"[bold red]error:[/] {escape(error)}", soft_wrap=True)
-    sys.exit(1)
-
-
-@contextmanager
-def mistakes_in_a_line() -> Iterator[None]:
-    """A mistake of the user's is said in a line, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a file's name may have bytes that are no text
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    except S2SentError as error:
-        _say(str(error))
-    except OSError as error:  # of a file that nothing above knows by name
-        _say(f"{shown(str(error.filename or 'A file'))}: {error.strerror or error}.")
-    except KeyboardInterrupt:
-        errors.print("[bold red]interrupted[/]")
-        sys.exit(130)
-
-
 def main() -> None:
     """Run the command line."""
-    with mistakes_in_a_line():
+    with errors_as_lines():
         app()

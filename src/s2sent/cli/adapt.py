@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from s2sent.cli.screen import console, errors
+from s2sent.cli.screen import ProgressBar, console, errors
 from s2sent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,15 +100,13 @@ def adapt(
     with errors.status("Starting"):  # the imports alone take seconds
         from transformers.utils import logging
 
-        from s2sent.cli.adapt_screen import Screen
         from s2sent.training.adapt import adapt as run
 
         chosen = _recipe(given, recipe)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    screen = Screen()
     try:
-        with screen.bar:
-            result = run(recipe=chosen, output=output, restart=restart, states=states, device=device, listener=screen)
+        with ProgressBar() as bar:
+            result = run(recipe=chosen, output=output, restart=restart, states=states, device=device, listener=bar)
     except KeyboardInterrupt:
         errors.print("What was encoded is kept. Run the same command again to go on.")
         raise

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from s2sent.cli.evaluate import AggregationOption, Cache, Data, Density, FormatOption, Output, Probes, Tasks, TextOption
-from s2sent.cli.output import check_output, deliver
 from s2sent.cli.progress import Bar
+from s2sent.cli.screen import check_output, deliver
 from s2sent.data.senteval import Text, task_names
 from s2sent.errors import ConfigError
 from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, to_json

@@ -103,7 +103,7 @@ def encode(
     _be_quiet()
     with ExitStack() as screen:
         bar = progress()
-        task = bar.add_task("Encoding", total=None)
+        task = bar.add_task("Encoding", total=None, loss="")
 
         def show(lines: int, expected: int | None) -> None:
             if not bar.live.is_started:  # a mistake is said without a bar above it

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from s2sent.cli.output import check_output, deliver
 from s2sent.cli.progress import Bar
+from s2sent.cli.screen import check_output, deliver
 from s2sent.data.senteval import STSTask, Text, task_names
 from s2sent.data.sources import Source
 from s2sent.errors import ConfigError

@@ -178,8 +178,7 @@ def _check_precision(settings: Settings, device: str | None) -> None:
         return
     import torch
 
-    from s2sent.training.precision import bf16_problem
-    from s2sent.training.ranks import best_device
+    from s2sent.training.distributed import best_device, bf16_problem
 
     if problem := bf16_problem(torch.device(device or best_device())):
         raise ConfigError(f"--precision bf16 does not go here: {problem}. Leave it out, or give another --device.")

@@ -9,7 +9,7 @@ from rich.markup import escape
 from s2sent.cli.screen import console, errors
 from s2sent.experiments.progress import progress_of, show_duration
 from s2sent.experiments.runner import Watcher
-from s2sent.training.log import Listener
+from s2sent.listener import Listener
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -49,24 +49,20 @@ def show_list(entries: list[Entry], runs: list[Run], store: Store, profile: str)
 class Steps(Listener):
     """Shows how far one run is."""
 
-    def __init__(self, status: Status, title: str) -> None:
-        self.status, self.title, self.total = status, title, 0
+    def __init__(self, line: Status, title: str) -> None:
+        self.line, self.title = line, title
 
     def note(self, text: str) -> None:
         """Show it until the next step."""
-        self.status.update(f"{self.title}: {escape(text)}")
+        self.line.update(f"{self.title}: {escape(text)}")
 
-    def doing(self, what: str) -> None:
+    def status(self, what: str) -> None:
         """Show it until the next step."""
         self.note(what)
 
-    def start(self, done: int, total: int) -> None:
-        """Remember how many steps there are."""
-        self.total = total
-
-    def step(self, step: int, loss: float) -> None:
+    def progress(self, done: int, total: int, loss: float | None = None) -> None:
         """Show the step."""
-        self.status.update(f"{self.title}: step {step} of {self.total}, loss {loss:.4f}")
+        self.line.update(f"{self.title}: step {done} of {total}" + ("" if loss is None else f", loss {loss:.4f}"))
 
 
 class Screen(Watcher):

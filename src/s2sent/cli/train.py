@@ -149,31 +149,31 @@ def train(
     }
     if output is None:
         raise ConfigError("Say where the model shall go: --output FOLDER.")
-    leads = os.environ.get("RANK", "0") == "0"  # of several processes, one speaks
-    with errors.status("Starting") if leads else nullcontext():  # the imports alone take seconds
+    is_main = os.environ.get("RANK", "0") == "0"  # of several processes, one speaks
+    with errors.status("Starting") if is_main else nullcontext():  # the imports alone take seconds
         from transformers.utils import logging
 
-        from s2sent.cli.train_screen import Screen
-        from s2sent.training.output import FinishedError
-        from s2sent.training.run import train as go
+        from s2sent.cli import screen
+        from s2sent.training.loop import train as go
+        from s2sent.training.output import AlreadyTrainedError
 
         chosen = _recipe(given, selection, run["recipe"], run["preset"])
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        with Screen() if leads else nullcontext() as screen:
+        with screen.ProgressBar() if is_main else nullcontext() as bar:
             done = go(
                 chosen,
                 output,
                 restart=restart,
                 checkpoint_every=checkpoint_every,
                 device=device,
-                listener=screen,
+                listener=bar,
             )
-    except FinishedError as said:  # the same command again, as after an interruption: nothing is left to do
-        if leads:
+    except AlreadyTrainedError as said:  # the same command again, as after an interruption: nothing is left to do
+        if is_main:
             console.print(escape(str(said)))
         return
-    if not done.leads:
+    if not done.is_main:
         return
     console.print(escape(done.data), soft_wrap=True)
     for name, score in done.scores.items():

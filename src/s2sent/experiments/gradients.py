@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from s2sent.experiments.measures import selector_of
-from s2sent.training.objectives import ContrastiveLoss
+from s2sent.training.losses import ContrastiveLoss
 from s2sent.training.setup import encoder_of
 
 

@@ -12,7 +12,7 @@ from s2sent.experiments.perform import Places, failed
 from s2sent.experiments.plan import Run
 from s2sent.experiments.runner import WAIT, Outcome, Watcher, do
 from s2sent.experiments.store import Record, Store
-from s2sent.training.log import Listener
+from s2sent.listener import Listener
 
 RETRIES = 3
 """How often a run is begun again when its worker or node dies. A run that fails by itself is recorded, not retried."""

@@ -25,7 +25,7 @@ from s2sent.data.senteval import Pairs, STSTask
 from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.inputs import DEV
 from s2sent.experiments.plan import Run
-from s2sent.training.log import Listener
+from s2sent.listener import Listener
 from s2sent.training.recipes import Recipe
 from s2sent.untrusted import read_json
 
@@ -101,7 +101,7 @@ def failed(run: Run, places: Places, error: BaseException) -> dict[str, Any]:
 
 @cache
 def _bf16_problem(device: torch.device) -> str | None:
-    from s2sent.training.precision import bf16_problem
+    from s2sent.training.distributed import bf16_problem
 
     return bf16_problem(device)
 
@@ -139,7 +139,7 @@ def training_key(description: Mapping[str, Any]) -> str:
 def _train(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
     import torch
 
-    from s2sent.training.ranks import best_device
+    from s2sent.training.distributed import best_device
 
     work = places.work / run.key
     tasks = run.evaluation.read()  # a missing file is said before the training
@@ -168,7 +168,7 @@ def _trained(
 ) -> tuple[SentenceTransformer, float]:
     """The trained model and the seconds it took; one that is in its place already is opened instead."""
     from s2sent.model.load import load_in_torch
-    from s2sent.training.run import train
+    from s2sent.training.loop import train
 
     facts = output / "training" / "seconds.json"
     if (output / "modules.json").exists() and facts.exists():
@@ -189,7 +189,10 @@ def _trained(
 def _may_go_on(output: Path, recipe: Recipe) -> bool:
     """Whether what a killed process left is the very same run, unfinished."""
     try:
-        return not (output / "modules.json").exists() and Recipe.load(output / "recipe.toml") == recipe.anchored()
+        return (
+            not (output / "modules.json").exists()
+            and Recipe.load(output / "recipe.toml") == recipe.with_absolute_paths()
+        )
     except ValueError:
         return False
 
@@ -288,8 +291,7 @@ def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
 
     from s2sent.experiments.gradients import block_gradients
     from s2sent.model.tokens import padded, token_ids
-    from s2sent.training.process import seed_step
-    from s2sent.training.ranks import best_device
+    from s2sent.training.distributed import best_device, seed_step
     from s2sent.training.setup import encoder_of, make_loss, make_model
 
     recipe = run.recipe

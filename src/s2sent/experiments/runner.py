@@ -12,7 +12,7 @@ from s2sent.errors import S2SentError
 from s2sent.experiments.perform import Places, failed, perform
 from s2sent.experiments.plan import Run
 from s2sent.experiments.store import Store, to_text
-from s2sent.training.log import Listener
+from s2sent.listener import Listener
 
 WAIT = 1.0
 """Seconds between two looks at runs that others are doing."""

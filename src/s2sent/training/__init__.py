@@ -4,15 +4,12 @@
 >>> train(SimCSE(backbone="bert-base-uncased", corpus=("lines.txt",)), output="out")   # doctest: +SKIP
 """
 
-from s2sent.training.objectives import ContrastiveLoss, SimCSELoss, SupervisedLoss
-from s2sent.training.promptcse import PromptCSELoss
+from s2sent.training.loop import TrainResult, train
+from s2sent.training.losses import ContrastiveLoss, PromptCSELoss, SimCSELoss, SupervisedLoss, WhitenedLoss, whiten
 from s2sent.training.recipes import PromptCSE, Recipe, SimCSE, Supervised, Whitened
-from s2sent.training.run import Finished, train
-from s2sent.training.whitening import WhitenedLoss, whiten
 
 __all__ = [
     "ContrastiveLoss",
-    "Finished",
     "PromptCSE",
     "PromptCSELoss",
     "Recipe",
@@ -20,6 +17,7 @@ __all__ = [
     "SimCSELoss",
     "Supervised",
     "SupervisedLoss",
+    "TrainResult",
     "Whitened",
     "WhitenedLoss",
     "train",

@@ -23,6 +23,7 @@ from s2sent.atomic import atomic_folder
 from s2sent.data.cache import cache_folder
 from s2sent.data.examples import Columns, Examples, Kind, crop_pairs, read_examples
 from s2sent.errors import ConfigError, S2SentError
+from s2sent.listener import Listener
 from s2sent.model.backbone import Backbone
 from s2sent.model.build import build, with_modules
 from s2sent.model.fingerprint import fingerprint_model
@@ -31,6 +32,7 @@ from s2sent.model.pooling import SelectivePooling
 from s2sent.model.truncate import check_can_be_cut, keep_blocks
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.adapt_recipe import DEFAULT_FORMS, GATES, MAP, TEXT_FORMS, AdaptRecipe
+from s2sent.training.distributed import bf16_problem
 from s2sent.training.frozen import (
     AS_IS,
     NOISE,
@@ -45,7 +47,6 @@ from s2sent.training.frozen import (
     block_scales,
     split,
 )
-from s2sent.training.precision import bf16_problem
 from s2sent.training.recipes import to_toml
 from s2sent.untrusted import Table, exists, is_folder
 from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
@@ -97,22 +98,6 @@ class AdaptResult:
     states: Path | None = None
 
 
-class AdaptListener:
-    """Hears how adapting goes. This one keeps silent; the command line's draws a bar."""
-
-    def note(self, text: str) -> None:
-        """Something a person should know, in a line."""
-
-    def doing(self, what: str) -> None:
-        """Something begins that may take a while."""
-
-    def encoding(self, done: int, texts: int) -> None:
-        """So many texts of all have been through the encoder."""
-
-    def trained(self, result: FormResult, base: FormResult) -> None:
-        """A form is trained; `base` is the model as it is."""
-
-
 def adapt(
     model: str | Path | SentenceTransformer | None = None,
     data: str | Path | Sequence[str | Path] = (),
@@ -122,7 +107,7 @@ def adapt(
     restart: bool = False,
     states: str | Path | None = None,
     device: str | None = None,
-    listener: AdaptListener | None = None,
+    listener: Listener | None = None,
     **options: Any,
 ) -> AdaptResult:
     """Adapt a frozen encoder to some examples: train what selects from its states, and keep the form that is best.
@@ -151,7 +136,7 @@ def adapt(
         >>> result = s2sent.adapt("sentence-transformers/all-MiniLM-L6-v2", "pairs.csv", "adapted")  # doctest: +SKIP
         >>> result.model.encode(["A sentence."])                                                     # doctest: +SKIP
     """
-    listener = listener or AdaptListener()
+    listener = listener or Listener()
     if recipe is None:
         if model is None:
             raise ConfigError("Give a model to adapt, or a recipe that names one.")
@@ -163,12 +148,12 @@ def adapt(
     folder = None if output is None else Path(output)
     if folder is not None:
         _check_output(folder, restart)
-    listener.doing("Reading the examples")
+    listener.status("Reading the examples")
     examples = read_examples(recipe.data, Columns(recipe.columns, recipe.score_column))
     if examples.kind is Kind.TEXT:
         examples = crop_pairs(examples, recipe.seed)
     listener.note(examples.summary())
-    listener.doing("Loading the model")
+    listener.status("Loading the model")
     loaded = model if isinstance(model, SentenceTransformer) else _load(recipe, device)
     adaptation = _Adaptation(recipe, examples, loaded, listener, None if states is None else Path(states))
     if folder is not None and not restart and (folder / MADE).exists():
@@ -215,7 +200,7 @@ class _Adaptation:
         recipe: AdaptRecipe,
         examples: Examples,
         model: SentenceTransformer,
-        listener: AdaptListener,
+        listener: Listener,
         states: Path | None,
     ) -> None:
         self.recipe, self.examples, self.model, self.listener = recipe, examples, model, listener
@@ -259,9 +244,8 @@ class _Adaptation:
             )
         results: list[FormResult] = []
         for form in forms:
-            self.listener.doing(f"Training {form.name}")
+            self.listener.status(f"Training {form.name}")
             results.append(trainer.fit(self._scaled(form, scales)))
-            self.listener.trained(results[-1], results[0])
         kept = best_of(results, trainer.objective)
         depths: tuple[DepthResult, ...] = ()
         if depth == "auto":
@@ -354,9 +338,9 @@ class _Adaptation:
             pooling=self.encoder.pooling,
             precision=self.recipe.precision,
         )
-        self.listener.doing("Encoding")
+        self.listener.status("Encoding")
         states = keep_states(
-            self.encoder, self.examples.texts, self.folder / key, sums, on_texts=self.listener.encoding
+            self.encoder, self.examples.texts, self.folder / key, sums, on_texts=self.listener.progress
         )
         self.seconds["pass"] = time.perf_counter() - began
         return states
@@ -401,7 +385,7 @@ class _Adaptation:
         states = trainer.indices(kept.form.selection)
         found = []
         for depth in range(max(1, states[0]), whole + 1):
-            self.listener.doing(f"Training {kept.form.name} on {depth} of {whole} blocks")
+            self.listener.status(f"Training {kept.form.name} on {depth} of {whole} blocks")
             result = kept if depth == whole else trainer.fit(_up_to(kept.form, states, depth))
             found.append(DepthResult(depth, result, depth / whole))
         best = min((one.result for one in found), key=lambda result: result.loss)

@@ -1,8 +1,7 @@
-"""Batches of like lengths from a stream of examples: shuffled, reproducible, and resumable in the middle.
+"""Batches of texts of similar length from a stream of examples: shuffled, reproducible, resumable at any batch.
 
 A window of the corpus is read, shuffled, tokenised and sorted by length; batches are cut from it and come in random
-order. What a batch holds is a pure function of corpus, seed and position, so a run goes on where it stopped without
-anything but the position being saved.
+order. What a batch has is a function of corpus, seed and position, so a run resumes from the position alone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Self
 
@@ -24,14 +23,14 @@ Tokenize = Callable[[Sequence[str]], Ids]
 
 @dataclass(frozen=True)
 class Position:
-    """Where a stream of batches is: in which pass, behind how many examples, in which window, behind which batch.
+    """Where a stream of batches is.
 
     Attributes:
         epoch: The pass over the corpus, from 0.
         read: How many examples of it came before this window.
-        window: Which window of the pass it is, from 0.
+        window: The window of the pass, from 0.
         batch: How many batches of the window are done.
-        carried: Examples of earlier windows that found no place there.
+        carried: Examples of earlier windows that did not fit into a batch there.
     """
 
     epoch: int = 0
@@ -42,25 +41,50 @@ class Position:
 
     @classmethod
     def from_table(cls, values: Table) -> Self:
-        """Make it from plain values, as `dataclasses.asdict` gives them, checked."""
-        numbers = {name: values.get(name, int) for name in ("epoch", "read", "window", "batch")}
-        for name, number in numbers.items():
-            if number < 0:
-                raise values.fail(name, f"must be at least 0, got {number}")
+        """Make it from the values of a json file, checked."""
         carried = values.list_of("carried", list)
         for place, example in enumerate(carried):
             if not example or not all(isinstance(text, str) for text in example):
                 raise values.fail(f"carried[{place}]", "must be a list of texts")
+        numbers = {name: count(values, name) for name in ("epoch", "read", "window", "batch")}
         return cls(carried=tuple(map(tuple, carried)), **numbers)
+
+
+@dataclass
+class Counts:
+    """What was moved or left out so far.
+
+    Attributes:
+        duplicates: How often a text was moved to a later batch, because its batch had it already.
+        leftover: How many examples filled no batch.
+        no_text: How many examples have a text without a token.
+    """
+
+    duplicates: int = 0
+    leftover: int = 0
+    no_text: int = 0
+
+    @classmethod
+    def from_table(cls, values: Table) -> Self:
+        """Make it from the values of a json file, checked."""
+        return cls(**{option.name: count(values, option.name) for option in fields(cls)})
+
+
+def count(values: Table, name: str) -> int:
+    """Return a whole number of at least 0 from a json file."""
+    number = values.get(name, int)
+    if number < 0:
+        raise values.fail(name, f"must be at least 0, got {number}")
+    return number
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of one rank: token ids by column, and where the stream stands behind it.
+    """A batch of one rank.
 
     Attributes:
         columns: One list of token ids per text of an example.
-        position: Where to go on behind this batch.
+        position: Where the stream continues after this batch.
         tokens: How many tokens it has, without padding.
     """
 
@@ -75,13 +99,14 @@ class Batches:
 
     Args:
         corpus: The examples.
-        tokenize: From texts to token ids, cut to length; none for a text that has no token. Its example is left out.
+        tokenize: From texts to token ids, cut to length; an example of which a text has no token is left out.
         size: How many examples a rank has in a batch.
         seed: Decides the order.
         window: How many examples are shuffled and sorted together.
-        by_length: Whether a batch has examples of like length; otherwise they come as shuffled.
-        rank, world: Which rank this is of how many; together they have `size · world` examples in a step, and each
-            takes every `world`-th of them.
+        by_length: Whether a batch has examples of similar length; otherwise they come as shuffled.
+        rank: This rank,
+        world: of how many; together they have `size · world` examples in a step, and each takes every `world`-th.
+        counts: What was moved or left out, added to as batches are drawn.
     """
 
     corpus: Corpus
@@ -92,31 +117,26 @@ class Batches:
     by_length: bool = True
     rank: int = 0
     world: int = 1
-    duplicates: int = field(default=0, init=False)
-    leftover: int = field(default=0, init=False)
-    no_text: int = field(default=0, init=False)
+    counts: Counts = field(default_factory=Counts)
 
     def epoch(self, start: Position) -> Iterator[Batch]:
-        """Go through the rest of one pass over the corpus, from `start`."""
+        """Yield the batches of one pass over the corpus, from `start` on."""
         examples = islice(iter(self.corpus), start.read, None)
-        total = self.size * self.world
         here = start
         while True:
-            fresh = list(islice(examples, max(self.window, total)))
-            if not fresh:
-                self.leftover += len(here.carried)
+            read = list(islice(examples, max(self.window, self.size * self.world)))
+            if not read:
+                self.counts.leftover += len(here.carried)
                 return
-            behind = replace(here, read=here.read + len(fresh), window=here.window + 1, batch=0)
-            drawn = self._window([*here.carried, *fresh], here)
-            if here.batch == 0:  # else who saved the position has counted this window already
-                self.duplicates += drawn.moved
-                self.leftover += drawn.given_up
-                self.no_text += drawn.no_text
-            for number, batch in enumerate(drawn.batches, start=1):
+            window = self._window([*here.carried, *read], here)
+            if here.batch == 0:  # otherwise this window was counted before its position was saved
+                self.counts.duplicates += window.moved
+                self.counts.leftover += window.dropped
+                self.counts.no_text += window.no_text
+            for number, rows in enumerate(window.batches, start=1):
                 if number > here.batch:
-                    after = replace(here, batch=number)
-                    yield self._share(drawn, batch, after)
-            here = replace(behind, carried=drawn.left)
+                    yield self._share(window, rows, replace(here, batch=number))
+            here = Position(here.epoch, here.read + len(read), here.window + 1, carried=window.carried)
 
     def _window(self, examples: list[Example], here: Position) -> _Window:
         # Seeded by a text, which Python hashes with sha512: neighbouring seeds give unrelated orders.
@@ -129,20 +149,20 @@ class Batches:
         order = [row for row in range(len(examples)) if all(column[row] for column in ids)]
         no_text = len(examples) - len(order)
         total = self.size * self.world
-        # Who fills no batch is left to chance; sorted, it would always be the longest.
+        # Which examples fill no batch is decided before sorting; after it, it would always be the longest.
         order, left = order[: len(order) // total * total], order[len(order) // total * total :]
         if self.by_length:
             order.sort(key=lambda row: max(len(column[row]) for column in ids))
-        batches, moved, without_place = _no_duplicates(order, ids, total)
+        batches, moved, unplaced = _without_duplicates(order, ids, total)
         chance.shuffle(batches)
-        # A corpus of few texts many times over must not be carried along whole: what a batch cannot hold is given up.
-        left = [*left, *without_place]
+        # At most one batch is carried over: a corpus of few texts, many times over, must not accumulate.
+        left = [*left, *unplaced]
         carried = tuple(examples[row] for row in left[:total])
         return _Window(ids, batches, carried, moved, len(left[total:]), no_text)
 
-    def _share(self, drawn: _Window, rows: list[int], after: Position) -> Batch:
+    def _share(self, window: _Window, rows: list[int], after: Position) -> Batch:
         own = rows[self.rank :: self.world]
-        columns = [[column[row] for row in own] for column in drawn.ids]
+        columns = [[column[row] for row in own] for column in window.ids]
         return Batch(columns, after, sum(len(ids) for column in columns for ids in column))
 
 
@@ -150,17 +170,19 @@ class Batches:
 class _Window:
     ids: list[Ids]
     batches: list[list[int]]
-    left: tuple[Example, ...]
+    carried: tuple[Example, ...]
     moved: int
-    given_up: int
+    dropped: int
     no_text: int
 
 
-def _no_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple[list[list[int]], int, list[int]]:
-    """Cut `order` into batches in which no text occurs twice: a repeated one would be its own false negative.
+def _without_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple[list[list[int]], int, list[int]]:
+    """Cut `order` into batches without a repeated text, which would be its own false negative.
 
-    Texts are the same if the model sees the same: "Yes" and "yes" without case, two that differ beyond the longest.
-    Returns the batches, how many examples were moved to a later batch, and those that found no place.
+    Texts are the same if the model sees the same tokens: "Yes" and "yes" without case, two that differ after the cut.
+
+    Returns:
+        The batches, how many examples were moved to a later batch, and those that fit into none.
     """
     batches: list[list[int]] = []
     waiting: deque[int] = deque()
@@ -168,7 +190,7 @@ def _no_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple
     batch: list[int] = []
     texts: set[tuple[int, ...]] = set()
 
-    def full() -> bool:
+    def close_if_full() -> bool:
         nonlocal batch, texts
         if len(batch) < size:
             return False
@@ -176,7 +198,7 @@ def _no_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple
         batch, texts = [], set()
         return True
 
-    def place(row: int) -> bool:
+    def add(row: int) -> bool:
         seen = [tuple(column[row]) for column in columns]
         if not texts.isdisjoint(seen):
             return False
@@ -185,13 +207,13 @@ def _no_duplicates(order: Sequence[int], columns: list[Ids], size: int) -> tuple
         return True
 
     for row in order:
-        if not place(row):
+        if not add(row):
             waiting.append(row)
             moved += 1
-        if full():
+        if close_if_full():
             for _ in range(len(waiting)):
                 late = waiting.popleft()
-                if not place(late):
+                if not add(late):
                     waiting.append(late)
-                full()
+                close_if_full()
     return batches, moved, [*batch, *waiting]

@@ -1,4 +1,4 @@
-"""What a run tells: to a file that can be plotted, to TensorBoard if it is installed, and to whoever listens."""
+"""The log of a training run: a json object a line, TensorBoard files if it is installed, and a plot."""
 
 from __future__ import annotations
 
@@ -7,32 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from s2sent.atomic import atomic_file
 from s2sent.errors import S2SentError
 from s2sent.figures import new_figure, save_figure
 from s2sent.untrusted import Table, parse_json, read_bytes
 
 
-class Listener:
-    """Hears of a run as it goes. This one keeps silent; the command line's draws a bar."""
-
-    def note(self, text: str) -> None:
-        """Something a person should know, in a line."""
-
-    def doing(self, what: str) -> None:
-        """Something begins that may take a while."""
-
-    def start(self, done: int, total: int) -> None:
-        """Training begins, `done` steps of `total` being behind."""
-
-    def step(self, step: int, loss: float) -> None:
-        """A step is done."""
-
-    def evaluated(self, step: int, score: float, is_best: bool) -> None:
-        """The model was scored."""
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read a run's log, a dictionary a line; one that was cut short when the machine died is left out."""
+    """Read a run's log, a dictionary a line; a line that was cut short by a crash is left out."""
     rows = []
     if path.exists():
         for line in read_bytes(path).split(b"\n"):
@@ -44,12 +26,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 class Log:
-    """The run's log: one json object a line, `step` in each.
+    """The log of a run: one json object a line, `step` in each.
 
     Args:
-        folder: Where `log.jsonl` goes, and TensorBoard's files.
-        upto: Lines of later steps are removed: a run that goes on from a checkpoint takes those steps again.
-        active: Whether this process is the one that writes.
+        folder: The folder of `log.jsonl` and of TensorBoard's files.
+        upto: Lines of later steps are removed: a run that continues from a checkpoint takes those steps again.
+        active: Whether this process writes the log.
     """
 
     def __init__(self, folder: Path, upto: int, active: bool = True) -> None:
@@ -60,9 +42,8 @@ class Log:
             return
         folder.mkdir(parents=True, exist_ok=True)
         kept = [row for row in read_log(self.path) if row["step"] <= upto] if upto else []
-        new = self.path.with_suffix(".new")
-        new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        new.replace(self.path)
+        with atomic_file(self.path) as file:
+            file.write("".join(json.dumps(row) + "\n" for row in kept).encode())
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -80,12 +61,12 @@ class Log:
                 self.board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write out what TensorBoard's writer still holds."""
+        """Flush TensorBoard's writer."""
         if self.board is not None:
             self.board.close()
 
     def draw(self, path: Path, score_name: str) -> None:
-        """Draw the loss and the score over the steps."""
+        """Plot the loss and the score over the steps."""
         rows = read_log(self.path)
         figure = new_figure(7, 4)
         axes = figure.add_subplot()

@@ -158,11 +158,11 @@ class Recipe:
         if not legal:
             raise ConfigError(f"{name} must be {what}, got {shown(repr(getattr(self, name)))}.")
 
-    def anchored(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         """Return the recipe with the paths of what is there made absolute: it can be run again from any folder."""
         return self._with_places(lambda path: str(path.absolute()))
 
-    def unplaced(self) -> Self:
+    def with_basenames(self) -> Self:
         """Return the recipe with the names of what is there instead of its paths: for readers elsewhere."""
         return self._with_places(lambda path: path.name)
 

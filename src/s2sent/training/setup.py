@@ -1,8 +1,8 @@
-"""From a recipe to what a run needs: the model, the loss, the optimizer."""
+"""The model, the loss and the optimizer of a recipe."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -13,15 +13,19 @@ from s2sent.model.build import build
 from s2sent.model.folder import locate
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.prompts import PromptTransformer
-from s2sent.training.mlm import MaskedLanguageLoss
-from s2sent.training.objectives import ContrastiveLoss, SimCSELoss, SupervisedLoss
-from s2sent.training.promptcse import PromptCSELoss
+from s2sent.training.losses import (
+    ContrastiveLoss,
+    MaskedLanguageLoss,
+    PromptCSELoss,
+    SimCSELoss,
+    SupervisedLoss,
+    WhitenedLoss,
+)
 from s2sent.training.recipes import PromptCSE, Recipe, SimCSE, Supervised, Whitened
-from s2sent.training.whitening import WhitenedLoss
 
 
 def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
-    """Build the encoder; it keeps the backbone's own longest text, whatever training cuts to."""
+    """Build the encoder. It keeps the backbone's own longest text, whatever training cuts to."""
     template = recipe.template if isinstance(recipe, PromptCSE) else None
     model = build(
         recipe.backbone,
@@ -29,7 +33,7 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
         pooling=recipe.pooling,
         template=template,
         device=str(device),
-        model_kwargs={"dtype": torch.float32},  # or it is what the backbone was stored in: small updates vanish in half
+        model_kwargs={"dtype": torch.float32},  # in half precision, small updates would be lost
     )
     encoder = encoder_of(model)
     if recipe.pooling == "mask" and not (isinstance(encoder, PromptTransformer) and encoder.parsed.has_mask):
@@ -47,11 +51,11 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
 
 @torch.no_grad()
 def has_dropout(model: SentenceTransformer) -> bool:
-    """Whether a sentence has another vector every time it is trained on; where dropout is set differs by family."""
+    """Whether a sentence has another vector every time it is trained on; where dropout is set differs by model."""
     model.train()
     features = model.preprocess(["One sentence, twice."] * 2)
     features = {key: v.to(model.device) if isinstance(v, torch.Tensor) else v for key, v in features.items()}
-    with torch.random.fork_rng():  # looking must not change what new weights are drawn
+    with torch.random.fork_rng():  # new weights must not depend on this
         one, other = model(features)["sentence_embedding"]
     return not torch.allclose(one, other, rtol=1e-4)
 
@@ -62,44 +66,28 @@ def encoder_of(model: SentenceTransformer) -> Transformer:
 
 
 def make_loss(recipe: Recipe, model: SentenceTransformer) -> ContrastiveLoss:
-    """Make the objective."""
-    temperature, head, mini_batch_size = recipe.temperature, recipe.head, recipe.mini_batch_size
+    """Return the loss of the recipe's objective."""
+    common: dict[str, Any] = {
+        "temperature": recipe.temperature,
+        "head": recipe.head,
+        "mini_batch_size": recipe.mini_batch_size,
+    }
     match recipe:
         case SimCSE():
             language = MaskedLanguageLoss(encoder_of(model), locate(recipe.backbone)) if recipe.mlm_weight else None
-            return SimCSELoss(
-                model,
-                temperature=temperature,
-                head=head,
-                mini_batch_size=mini_batch_size,
-                auxiliary=language,
-                auxiliary_weight=recipe.mlm_weight,
-            )
+            return SimCSELoss(model, auxiliary=language, auxiliary_weight=recipe.mlm_weight, **common)
         case Supervised():
-            return SupervisedLoss(model, temperature=temperature, head=head, mini_batch_size=mini_batch_size)
+            return SupervisedLoss(model, **common)
         case PromptCSE():
-            return PromptCSELoss(
-                model,
-                temperature=temperature,
-                head=head,
-                mini_batch_size=mini_batch_size,
-                other_template=None if recipe.other_template == "auto" else recipe.other_template,
-                denoise=recipe.denoise,
-            )
+            other = None if recipe.other_template == "auto" else recipe.other_template
+            return PromptCSELoss(model, other_template=other, denoise=recipe.denoise, **common)
         case Whitened():
-            return WhitenedLoss(
-                model,
-                temperature=temperature,
-                head=head,
-                mini_batch_size=mini_batch_size,
-                groups=recipe.groups,
-                views=recipe.views,
-            )
+            return WhitenedLoss(model, groups=recipe.groups, views=recipe.views, **common)
     raise ConfigError(f"There is no loss for the recipe {type(recipe).__name__}.")
 
 
 def make_optimizer(recipe: Recipe, loss: ContrastiveLoss) -> torch.optim.AdamW:
-    """AdamW, with the selector's own learning rate and no decay of biases and norms. `base_lr` is what decays."""
+    """Return AdamW with the selector's own learning rate and no decay of biases and norms; `base_lr` is what decays."""
     selector = {id(p) for module in loss.model if isinstance(module, SelectivePooling) for p in module.parameters()}
     selector_lr = recipe.selector_learning_rate or recipe.learning_rate
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}

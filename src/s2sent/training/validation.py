@@ -1,4 +1,4 @@
-"""What decides which step of a run was best: STS-B dev where it is there, else the shape of held-out lines' vectors."""
+"""How the best step of a run is chosen: by STS-B dev, by pairs of one's own, or by held-out lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Validator(Protocol):
 
     @property
     def name(self) -> str:
-        """What is scored, for a person."""
+        """The name of the score."""
 
     def __call__(self, model: SentenceTransformer) -> float:
         """Score the model as it is."""
@@ -98,8 +98,25 @@ def encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
     return vectors
 
 
+def resolve_dev(dev: str | None, recipe_dev: str, output: Path) -> str:
+    """Return what `Recipe.dev` means in this run: `auto` is decided once, when the run begins.
+
+    Args:
+        dev: What it meant when the run began; None for a new run.
+        recipe_dev: The recipe's.
+        output: The run's folder, for the message.
+    """
+    if dev == "stsb" and recipe_dev == "auto" and not has_stsb():
+        raise DataError(
+            f"The run in {output} chooses its best step by STS-B dev, and S2SENT_DATA no longer names a folder that "
+            "has it. Set it as it was to continue, or start again with --restart."
+        )
+    dev = dev or recipe_dev
+    return ("stsb" if has_stsb() else "heldout") if dev == "auto" else dev
+
+
 def find_validator(dev: str, corpus: Corpus, examples: int) -> Validator | None:
-    """Return what `Recipe.dev` means but for `auto`. The corpus is told to keep held-out lines out of training."""
+    """Return the validator of `Recipe.dev` (not `auto`); for `heldout`, set how much the corpus holds out."""
     if dev == "none":
         return None
     if dev == "stsb":
