@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sent.selection import SelectionConfig, Selector, low_frequencies, part_sizes
+from s2sent.selection import SelectionConfig, Selector, low_frequencies
+from s2sent.selection.equations import part_sizes
 from selection.oracle import frequencies_of, parts_of
 
 AUTHORS = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (1, 2), (2, 1))

@@ -57,7 +57,7 @@ def test_squeezed_and_fused_they_are_the_models_vectors(pooling: str, bert: Path
     states = keep_states(encoder, TEXTS, tmp_path / "s", Sums.of([selector.config], encoder.backbone))
     f = states.squeezed(selector, ALL)
     with torch.no_grad():
-        vectors = selector.fuse(f.float(), states.pooled(range(len(TEXTS)), 0, DEPTH)).embedding
+        vectors = selector.from_pooled(f.float(), states.pooled(range(len(TEXTS)), 0, DEPTH)).embedding
     np.testing.assert_allclose(vectors, model.encode(TEXTS), rtol=5e-3, atol=5e-3)
     np.testing.assert_allclose(states.own(range(len(TEXTS))), model.encode(TEXTS), rtol=1e-4, atol=1e-5)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,10 +77,10 @@ def inspect(model: SentenceTransformer, sentences: Sequence[str]) -> Inspection:
 
 def _spectrum(selector: Selector, projections: Tensor) -> Tensor:
     """(s, n, k, d) means over tokens → (n, m) root mean squares of the blocks' terms of the squeeze."""
-    branches = projections.shape[1]
-    strength = projections.square().mean(dim=(0, 3)).sqrt().cpu()  # (n, k)
-    columns = []
-    for a, b in selector.frequencies:
-        block_basis = torch.tensor([abs(math.cos(math.pi * a * (n + 0.5) / branches)) for n in range(branches)])
-        columns.append(block_basis * strength[:, selector.token_frequencies.index(b)])
-    return torch.stack(columns, dim=-1)
+    strength = projections.square().mean(dim=(0, 3)).sqrt()  # (n, k)
+    row = {int(b): k for k, b in enumerate(selector.token_frequencies)}
+    columns = [
+        basis.abs() * strength[:, row[b]]
+        for basis, (_, b) in zip(selector.block_basis, selector.frequencies, strict=True)
+    ]
+    return torch.stack(columns, dim=-1).cpu()

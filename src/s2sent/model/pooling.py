@@ -143,7 +143,7 @@ class SelectivePooling(Module):
         inputs = {name: value for name, value in features.items() if name != "token_embeddings"}
         if streamed is not None:
             self._check_text(features, streamed.basis.layout)
-            out = self.selector.select(streamed.projections, streamed.basis, streamed.dtype)
+            out = self.selector.from_projections(streamed.projections, streamed.basis, streamed.dtype)
         else:
             out = self.select(features if "all_layer_embeddings" in features else self._with_hidden_states(inputs))
         tokens = out.tokens if streamed is None else lambda: self.select(self._with_hidden_states(inputs)).tokens()

@@ -9,9 +9,9 @@ One alphabet of shapes, here and everywhere in the package:
 """
 
 from s2sent.selection.config import SelectionConfig
-from s2sent.selection.frequencies import low_frequencies, part_sizes
+from s2sent.selection.equations import low_frequencies
+from s2sent.selection.layout import TokenBasis, TokenLayout
 from s2sent.selection.selector import Selection, Selector
-from s2sent.selection.tokens import TokenBasis, TokenLayout
 
 __all__ = [
     "Selection",
@@ -20,5 +20,4 @@ __all__ = [
     "TokenBasis",
     "TokenLayout",
     "low_frequencies",
-    "part_sizes",
 ]

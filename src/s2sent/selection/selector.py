@@ -1,8 +1,8 @@
-"""The nested selector: squeeze (Frequency Selection), excite, select (Spatial Selection).
+"""The selector: the paper's equations with their parameters, from a Transformer's hidden states to sentence vectors.
 
-Read it beside section 3 of the paper. Fusion weights do not depend on the token, so pooling commutes with the fusion:
-pool(Σₙ wₙ ∗ uₙ) = Σₙ wₙ ∗ pool(uₙ). Every block is therefore pooled first, in the same product that squeezes it, and
-the fused (b, l, d) tensor is built only for someone who asks for token vectors.
+The weights of the blocks do not depend on the token, so pooling commutes with the fusion:
+pool(Σₙ wₙ ∗ uₙ) = Σₙ wₙ ∗ pool(uₙ). Every block is therefore pooled first, in the product that squeezes it, and the
+fused (b, l, d) tensor is built only for someone who asks for token vectors.
 """
 
 from __future__ import annotations
@@ -13,13 +13,21 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from s2sent.errors import ConfigError
 from s2sent.selection.config import SelectionConfig, check_positive
-from s2sent.selection.frequencies import low_frequencies, part_sizes
-from s2sent.selection.tokens import TokenBasis, TokenLayout, full_precision
+from s2sent.selection.equations import (
+    block_weights,
+    dct_basis,
+    excite,
+    fuse,
+    low_frequencies,
+    part_sizes,
+    select,
+    squeeze,
+)
+from s2sent.selection.layout import TokenBasis, TokenLayout
 
 _MOST_WEIGHTS = 1 << 30
 """4 GB. A selector has some 0.5 % of its encoder's weights."""
@@ -43,27 +51,13 @@ class Selection:
     embedding: Tensor
     weights: Tensor
     projections: Tensor | None = field(default=None, init=False, repr=False)
-    _states: Sequence[Tensor] | None = field(default=None, init=False, repr=False)
-    _layout: TokenLayout | None = field(default=None, init=False, repr=False)
-    _token_weights: Tensor | None = field(default=None, init=False, repr=False)
+    _build_tokens: Callable[[], Tensor] | None = field(default=None, init=False, repr=False)
 
     def tokens(self) -> Tensor:
         """Build the fused token vectors, laid out like the hidden states: (b, l, d), or (1, Σ length, d) when flat."""
-        if self._states is None or self._layout is None:
+        if self._build_tokens is None:
             raise ConfigError("These vectors were selected from projections alone: their token states are gone.")
-        if self._token_weights is not None:
-            weights = list(self._token_weights.unbind(dim=-2))
-        else:
-            weights = [self._layout.of_token(of_block) for of_block in self.weights.unbind(dim=1)]
-        return _fuse(self._states, weights).to(self._states[0].dtype)
-
-
-def _fuse(states: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
-    """Σₙ wₙ ∗ uₙ in fp32, one block after the other; (b, l, d) each."""
-    fused = torch.zeros_like(states[0], dtype=torch.float32)
-    for w, u in zip(weights, states, strict=True):
-        fused = torch.addcmul(fused, w, u.float())
-    return fused
+        return self._build_tokens()
 
 
 # Lets torch.export see through the result: its tensors are the outputs of the exported graph.
@@ -86,6 +80,10 @@ class Selector(nn.Module):
         (torch.Size([5, 24]), torch.Size([5, 2, 24]), torch.Size([5, 7, 24]))
     """
 
+    token_frequencies: Tensor
+    block_basis: Tensor
+    block_scales: Tensor
+
     def __init__(self, dim: int, config: SelectionConfig | None = None) -> None:
         super().__init__()
         if config is not None and not isinstance(config, SelectionConfig):
@@ -93,21 +91,9 @@ class Selector(nn.Module):
         check_positive("dim", dim)
         self.dim = dim
         self.config = config = config or SelectionConfig()
-        # Before anything is computed or allocated whose size these decide.
-        spectral = config.gated and config.squeeze == "dct"
-        if spectral and config.frequencies > dim:
-            raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
+        self._check_size()
         if config.gated:
-            if config.reduction > dim:
-                raise ConfigError(
-                    f"reduction={config.reduction} leaves no bottleneck for {dim} features: it is at most {dim}."
-                )
             width = dim // config.reduction
-            if dim * width * (config.branches + 1) > _MOST_WEIGHTS:
-                raise ConfigError(
-                    f"A selector over {config.branches} blocks of {dim} features with reduction={config.reduction} "
-                    f"would have more than {_MOST_WEIGHTS:,} weights. Use fewer blocks, or a larger reduction."
-                )
             self.reduce = nn.Linear(dim, width, bias=False)  # W₁
             self.expand = nn.Linear(width, config.branches * dim, bias=False)  # W₂⁽⁰⁾ … W₂⁽ᴺ⁻¹⁾, one below the other
         if config.has_block_logits:
@@ -115,46 +101,46 @@ class Selector(nn.Module):
         if config.gate == "per_feature":
             self.feature_logits = nn.Parameter(torch.zeros(config.branches, dim))
 
+        spectral = config.gated and config.squeeze == "dct"
         self.frequencies = low_frequencies(config.frequencies if spectral else 1, config.branches)
         self.part_sizes = part_sizes(dim, len(self.frequencies))
-        self.token_frequencies = sorted({b for _, b in self.frequencies})  # 0 is always there, and first
         self._make_bases(torch.device("cpu"))
         self.reset_parameters()
 
-    token_angles: Tensor
-    block_basis: Tensor
-    block_scales: Tensor
+    def _check_size(self) -> None:
+        """Raise before anything is computed or allocated whose size the options decide."""
+        config, dim = self.config, self.dim
+        if not config.gated:
+            return
+        if config.squeeze == "dct" and config.frequencies > dim:
+            raise ConfigError(f"frequencies={config.frequencies} is more than the {dim} features to share among them.")
+        if config.reduction > dim:
+            raise ConfigError(
+                f"reduction={config.reduction} leaves no bottleneck for {dim} features: it is at most {dim}."
+            )
+        if dim * (dim // config.reduction) * (config.branches + 1) > _MOST_WEIGHTS:
+            raise ConfigError(
+                f"A selector over {config.branches} blocks of {dim} features with reduction={config.reduction} "
+                f"would have more than {_MOST_WEIGHTS:,} weights. Use fewer blocks, or a larger reduction."
+            )
 
     def _make_bases(self, device: torch.device) -> None:
-        """Compute what does not depend on the sentence, in fp32: token frequencies times π, the block half of the DCT.
-
-        The latter has, for every feature, a weight for each projection (n·k) of the blocks: zero but where k is the
-        token frequency of the feature's own part. The part of the scale that does not depend on the sentence is in it,
-        too.
-        """
-        a, b = torch.tensor(self.frequencies, dtype=torch.float64).T[..., None, None]  # (m, 1, 1) each
-        branches = self.config.branches
-        n = torch.arange(branches, dtype=torch.float64)[:, None]
-        frequencies = torch.tensor(self.token_frequencies, dtype=torch.float64)  # (k,)
-        basis = torch.cos(math.pi / branches * (n + 0.5) * a) * (frequencies == b)  # (m, n, k)
-        if self.config.scale == "mean":
-            basis = basis / branches
-        elif self.config.scale == "orthonormal":
-            basis = basis * torch.sqrt((1 + (a > 0)) * (1 + (b > 0)) / branches)
-        of_feature = basis.flatten(1).repeat_interleave(torch.tensor(self.part_sizes), dim=0)  # (d, n·k)
+        """Compute what does not depend on the sentence, in fp32."""
+        n = torch.arange(self.config.branches, dtype=torch.float64)
+        a = torch.tensor([a for a, _ in self.frequencies], dtype=torch.float64)[:, None]
         buffers = {
-            "token_angles": (math.pi * frequencies).float(),
-            "block_basis": of_feature.T.contiguous().float(),
-            "block_scales": torch.tensor(self.config.block_scales or (1.0,) * len(self.config.chosen)),
+            "token_frequencies": torch.tensor(sorted({b for _, b in self.frequencies})),  # (k,); 0 is first
+            "block_basis": dct_basis(a, (n + 0.5) / self.config.branches),  # (m, n)
+            "block_scales": torch.tensor(self.config.block_scales or (1.0,) * len(self.config.chosen)),  # (n,)
         }
         for name, values in buffers.items():
-            self.register_buffer(name, values.to(device), persistent=False)
+            self.register_buffer(name, values.float().to(device), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # `.half()`, `.to(bfloat16)` take all float buffers along; the bases stay exact.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         with torch.inference_mode(False):  # or a model that is moved while it encodes could not be trained afterwards
-            self._make_bases(self.token_angles.device)
+            self._make_bases(self.block_basis.device)
         return self
 
     def reset_parameters(self) -> None:
@@ -203,8 +189,9 @@ class Selector(nn.Module):
         basis = self.token_basis(layout, pool)
         if self.config.per_token:
             return self._select_per_token(self._scaled(states), basis)
-        out = self.select([basis.project(u) for u in states], basis, dtype=states[0].dtype)
-        out._states, out._layout = self._scaled(states), layout
+        out = self.from_projections([basis.project(u) for u in states], basis, dtype=states[0].dtype)
+        weights = [layout.of_token(of_block) for of_block in out.weights.unbind(dim=1)]
+        out._build_tokens = lambda: _sum_of(weights, self._scaled(states)).to(states[0].dtype)
         return out
 
     def _scaled(self, states: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -214,98 +201,74 @@ class Selector(nn.Module):
 
     def token_basis(self, layout: TokenLayout, pool: Tensor | None = None) -> TokenBasis:
         """Return what `project`s a block's states: a row per token frequency, then one that pools, if not the mean."""
-        basis = TokenBasis.cosines(self.token_angles, layout)
+        basis = TokenBasis.cosines(self.token_frequencies, layout)
         return basis if pool is None else basis.with_row(pool)
 
-    def select(self, projections: Sequence[Tensor], basis: TokenBasis, dtype: torch.dtype) -> Selection:
+    def from_projections(self, projections: Sequence[Tensor], basis: TokenBasis, dtype: torch.dtype) -> Selection:
         """Select from blocks that were `project`ed (b, k, d) one by one, as a streamed encoder gives them."""
-        blocks = torch.stack(list(projections), dim=1)  # (b, n, k, d)
+        fused = fuse(projections)  # (b, n, k, d), the row that pools last
         if self.config.block_scales:
-            blocks = blocks / self.block_scales[:, None, None]
-        squeezed, f = None, None
-        if self.config.gated:
-            squeezed = blocks[:, :, : len(self.token_frequencies)]
+            fused = fused / self.block_scales[:, None, None]
+        frequencies = len(self.token_frequencies)
+        pooled = fused[:, :, -1 if fused.shape[2] > frequencies else 0]  # frequency 0 is the mean
+        if not self.config.gated:
+            out = self.from_pooled(None, pooled)
+        else:
+            branches = fused[:, :, :frequencies]
             if self.config.fusion != "stack":
-                squeezed = squeezed.mean(dim=1, keepdim=True)
-            f = self.squeeze(squeezed, basis.layout.lengths)
-        own_pooling = blocks.shape[2] > len(self.token_frequencies)
-        pooled = blocks[:, :, -1 if own_pooling else 0]  # frequency 0 is the mean
-        out = self.fuse(f, pooled)
-        out.embedding, out.projections = out.embedding.to(dtype), squeezed
+                branches = branches.mean(dim=1, keepdim=True)
+            out = self.from_pooled(self.squeeze(branches, basis.layout.lengths), pooled)
+            out.projections = branches
+        out.embedding = out.embedding.to(dtype)
         return out
 
-    def fuse(self, f: Tensor | None, pooled: Tensor) -> Selection:
-        """Weigh and add up the pooled blocks: squeezed sentences f (b, d), None without a gate; (b, n, d) → (b, d)."""
-        weights = self.fixed_weights(pooled.shape[0]) if f is None else self.weigh(f)
+    def from_pooled(self, f: Tensor | None, pooled: Tensor) -> Selection:
+        """Select from pooled blocks (b, n, d) with squeezed sentences f (b, d); None without a gate."""
+        weights = self._fixed_weights(pooled.shape[0]) if f is None else self._weights(f)
         if self.config.fusion != "stack":
             weights = (weights / pooled.shape[1]).expand(-1, pooled.shape[1], -1)
-        return Selection((weights * pooled).sum(dim=1), weights)
+        return Selection(select(weights, pooled), weights)
 
-    def squeeze(self, projections: Tensor, lengths: Tensor) -> Tensor:
-        """Frequency Selection (eqs. split, dct1, f): each part with its own 2-D DCT basis; (b, n, k, d) → f (b, d)."""
-        f = (projections.flatten(1, 2) * self.block_basis).sum(dim=1)  # the other parts' projections weigh 0
-        match self.config.scale:  # of a mean over the tokens
-            case "mean":
-                return f
-            case "orthonormal":
-                return f * lengths[:, None].sqrt()
-            case "sum":
-                return f * lengths[:, None]
+    def squeeze(self, branches: Tensor, lengths: Tensor) -> Tensor:
+        """Squeeze branches (b, n, k, d), a row for each token frequency, to f (b, d)."""
+        return squeeze(branches, self.frequencies, self.block_basis, lengths, self.config.scale)
 
-    def weigh(self, f: Tensor) -> Tensor:
-        """Excite and select: the squeezed sentence f (…, d) → every branch's weights (…, n, d) in fp32."""
-        return self._choose(self.excite(f))
+    def _weights(self, f: Tensor) -> Tensor:
+        """Excite squeezed sentences f (b, d), and return every branch's weights (b, n, d) in fp32."""
+        e = self._excite(f, self.expand.weight).view(-1, self.config.branches, self.dim)
+        return block_weights(e, self.block_logits if self.config.has_block_logits else None)
 
-    def fixed_weights(self, sentences: int) -> Tensor:
+    def _excite(self, f: Tensor, w2: Tensor) -> Tensor:
+        config = self.config
+        return excite(f, self.reduce.weight, w2, tanh=config.activation == "tanh", sigmoid=config.gate == "sigmoid")
+
+    def _fixed_weights(self, sentences: int) -> Tensor:
         """Return the weights (b, n, d) of a form without excitation: the learned static ones, or simply 1."""
-        match self.config.gate:
-            case "static":
-                weights = self.block_logits.float().softmax(dim=0)[:, None]  # (n, 1)
-            case "per_feature":
-                weights = self.feature_logits.float().softmax(dim=0)  # (n, d)
-            case _:
-                weights = torch.ones(1, 1, device=self.token_angles.device)
+        logits = self.logits
+        if logits is None:
+            weights = torch.ones(1, 1, device=self.block_basis.device)
+        else:
+            weights = logits.float().softmax(dim=0).view(self.config.branches, -1)  # (n, 1) or (n, d)
         return weights.expand(sentences, -1, self.dim)
-
-    def excite(self, f: Tensor, branch: int | None = None) -> Tensor:
-        """Excitation (eq. exc): s = max(0, f W₁), e⁽ⁿ⁾ = σ(s W₂⁽ⁿ⁾); (…, d) → (…, n, d), or one branch's (…, d).
-
-        In fp32 whatever the weights' type: with `scale="sum"` f leaves the range of half precision.
-        """
-        w2 = self.expand.weight  # (n·d, d/r)
-        if branch is not None:
-            w2 = w2.view(self.config.branches, self.dim, -1)[branch]
-        with full_precision(f):
-            s = F.linear(f.float(), self.reduce.weight.float())  # (…, d/r)
-            s = s.tanh_() if self.config.activation == "tanh" else s.relu_()
-            e = F.linear(s, w2.float())
-        e = e.sigmoid_() if self.config.gate == "sigmoid" else e
-        return e if branch is not None else e.view(*f.shape[:-1], self.config.branches, self.dim)
-
-    def _choose(self, e: Tensor) -> Tensor:
-        """Selection (the equation after exc): softmax over the branches, per feature; of a single branch, e itself."""
-        if self.config.branches == 1:
-            return e
-        if self.config.has_block_logits:
-            e = e + self.block_logits.float()[:, None]
-        return e.softmax(dim=-2)
 
     def _select_per_token(self, states: Sequence[Tensor], basis: TokenBasis) -> Selection:
         """Gate without Frequency Selection: every token of every branch is excited and weighed by itself."""
         stack = self.config.fusion == "stack"
         branches = states if stack else [torch.stack(list(states)).float().mean(dim=0)]
-        e = torch.stack([self.excite(u, branch=n) for n, u in enumerate(branches)], dim=-2)  # (b, l, n, d)
-        weights = self._choose(e)
+        w2 = self.expand.weight.view(self.config.branches, self.dim, -1)
+        e = torch.stack([self._excite(u, w2[n]) for n, u in enumerate(branches)], dim=-2)  # (b, l, n, d)
+        weights = block_weights(e, self.block_logits if self.config.has_block_logits else None)
         if not stack:
             weights = (weights / len(states)).expand(-1, -1, len(states), -1)
-        fused = basis.project(_fuse(states, weights.unbind(dim=-2)))  # (b, k, d)
-        own_pooling = fused.shape[1] > len(self.token_frequencies)
+        tokens = _sum_of(weights.unbind(dim=-2), states)
+        projected = basis.project(tokens)  # (b, k, d)
+        own_pooling = projected.shape[1] > len(self.token_frequencies)
         over_tokens = basis.project(weights.flatten(-2))[:, 0]  # (b, n·d): the mean
         out = Selection(
-            embedding=fused[:, -1 if own_pooling else 0].to(states[0].dtype),
+            embedding=projected[:, -1 if own_pooling else 0].to(states[0].dtype),
             weights=over_tokens.view(-1, *weights.shape[-2:]),
         )
-        out._states, out._layout, out._token_weights = states, basis.layout, weights
+        out._build_tokens = lambda: tokens.to(states[0].dtype)
         return out
 
     def _checked_states(self, hidden_states: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -357,3 +320,11 @@ class Selector(nn.Module):
     def extra_repr(self) -> str:
         """Show what decides the selection."""
         return f"dim={self.dim}, {', '.join(f'{k}={v}' for k, v in self.config.to_dict().items())}"
+
+
+def _sum_of(weights: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:
+    """Return v = Σₙ wₙ ∗ uₙ for every token in fp32, one block after the other; (b, l, d) each."""
+    fused = torch.zeros_like(states[0], dtype=torch.float32)
+    for w, u in zip(weights, states, strict=True):
+        fused = torch.addcmul(fused, w, u.float())
+    return fused

@@ -233,7 +233,7 @@ class Head(nn.Module):
             selection: Selection = self.selector(states, cu_seq_lens=starts)
             return selection
         f, pooled = reader.read(rows)
-        return self.selector.fuse(f, pooled)
+        return self.selector.from_pooled(f, pooled)
 
     def learned(self) -> list[tuple[str, nn.Parameter]]:
         """The parameters, each with its kind: `gate`, `bias` or `map`."""

@@ -134,8 +134,7 @@ class StateEncoder:
         layout = layout_of(features)
         assert layout is not None  # TorchEncoder's features have a mask
         highest = max((b for _, b in sums.cosines), default=0)
-        angles = torch.pi * torch.arange(highest + 1, device=layout.mask.device)
-        basis = TokenBasis.cosines(angles, layout)
+        basis = TokenBasis.cosines(torch.arange(highest + 1, device=layout.mask.device), layout)
         weights = self._pool._pool_weights(features, layout)
         basis = basis if weights is None else basis.with_row(weights)
         projected = [basis.project(state) for state in states]  # (b, k, d) each
@@ -420,7 +419,7 @@ class FrozenStates:
 
     def _squeeze(self, selector: Selector, states: Sequence[int]) -> Tensor:
         place = {pair: index for index, pair in enumerate(self.sums.cosines)}
-        chosen = np.array([[place[state, b] for b in selector.token_frequencies] for state in states])
+        chosen = np.array([[place[state, b] for b in selector.token_frequencies.int().tolist()] for state in states])
         found = []
         for number in range(self.parts):
             cosines = self._header(number, "cosines")

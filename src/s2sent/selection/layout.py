@@ -6,18 +6,12 @@ it is matters only here.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-
-def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
-    """Keep autocast, if it is on, from redoing fp32 products in half precision."""
-    device = tensor.device.type
-    # Switching it off costs as much as a small product, so that is done only where it is on.
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+from s2sent.selection.equations import dct_basis, full_precision
 
 
 @dataclass(frozen=True)
@@ -85,14 +79,14 @@ class TokenBasis:
     layout: TokenLayout
 
     @classmethod
-    def cosines(cls, angles: Tensor, layout: TokenLayout) -> TokenBasis:
-        """Return cos(π b (l + ½) / L_b) / L_b (eq. dct_gen) for the `angles` π b (k,) of token frequencies b.
+    def cosines(cls, frequencies: Tensor, layout: TokenLayout) -> TokenBasis:
+        """Return the token factor of α (eq. dct_gen) over L, cos(π b (l + ½) / L) / L, for frequencies b (k,).
 
-        L_b is each sentence's own length, so frequency 0 is exactly the mean over its tokens.
+        L is each sentence's own length, so frequency 0 is exactly the mean over its tokens.
         """
         lengths = layout.of_token(layout.lengths)
         phase = (layout.position - 0.5).div_(lengths)  # (b, l); positions count from 1
-        rows = (phase[:, None] * angles[None, :, None]).cos_()  # (b, k, l)
+        rows = dct_basis(frequencies[None, :, None], phase[:, None])  # (b, k, l)
         return cls(rows.mul_((layout.mask / lengths)[:, None]), layout)
 
     def with_row(self, weights: Tensor) -> TokenBasis:
