@@ -55,8 +55,7 @@ def test_squeeze_is_the_double_sum_over_blocks_and_tokens(scale: str, blocks: in
     frequencies = equations.low_frequencies(count, blocks)
     phase = (torch.arange(7) + 0.5) / 7
     rows = equations.dct_basis(torch.tensor(sorted({b for _, b in frequencies}))[:, None], phase) / 7  # (k, l)
-    fused = equations.fuse([rows @ torch.from_numpy(block).float() for block in u])[None].transpose(0, 1)
-    fused = fused.reshape(1, blocks, len(rows), 20)
+    fused = equations.fuse([(rows @ torch.from_numpy(block).float())[None] for block in u])  # (1, n, k, d)
     a = torch.tensor([a for a, _ in frequencies])[:, None]
     basis = equations.dct_basis(a, (torch.arange(blocks) + 0.5) / blocks)
     f = equations.squeeze(fused, frequencies, basis, torch.tensor([7]), scale)
