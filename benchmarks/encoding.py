@@ -208,7 +208,7 @@ def best_batch_size(encode: Callable[..., Any], texts: list[str]) -> int:
 
 def framed(encoder: TextEncoder, texts: Sequence[str]) -> list[list[int]]:
     """Return the sequences as the model sees them."""
-    return [encoder.frame(tokens) for tokens in encoder.tokenize(texts)]
+    return encoder.pipeline.token_ids(texts)
 
 
 def flops(model: SentenceTransformer, lengths: Sequence[int]) -> float:

@@ -25,7 +25,7 @@ from transformers.utils import logging
 from benchmarks import MINILM, name_of
 from s2sent.data.corpus import Corpus
 from s2sent.evaluation.cost import count_parameters, interleaved_seconds, median_interval, paired_ratios
-from s2sent.model.tokens import padded, token_ids
+from s2sent.model.prompts import padded, pipeline_of
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE
 from s2sent.training.batches import Batch, Batches, Position
@@ -90,7 +90,7 @@ def main() -> None:
     encoder = encoder_of(steppers[PLAIN].loss.model)
     batches = Batches(
         Corpus([str(options.corpus)]),
-        tokenize=lambda texts: token_ids(encoder, texts, 32),
+        tokenize=pipeline_of(encoder, 32).token_ids,
         size=options.batch_size,
         window=(options.steps + 2) * options.batch_size,
     )

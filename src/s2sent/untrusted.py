@@ -22,7 +22,6 @@ from types import UnionType
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from s2sent.errors import DataError, S2SentError
-from s2sent.texts import lone_surrogate
 
 MAX_JSON = 256 << 20
 """Bytes of a json file. The largest tokenizers have some 40 MB."""
@@ -51,6 +50,17 @@ def shown(value: object) -> str:
     if not text.isprintable():  # NUL, line ends, escape sequences, and surrogates, which cannot be encoded at all
         text = ascii(text)[1:-1]
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"
+
+
+def lone_surrogate(text: str) -> str | None:
+    """Return the first half of a surrogate pair that stands alone, which is no character; None if there is none."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return text[error.start]
+    return None
 
 
 def is_file(path: Path) -> bool:

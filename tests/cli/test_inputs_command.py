@@ -17,7 +17,7 @@ import pytest
 import s2sent
 from conftest import SENTENCES, make_backbone
 from s2sent.cli import main
-from s2sent.errors import ConfigError, DataError, ModelError
+from s2sent.errors import ConfigError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.vectors import TorchEncoder, encode_files, encode_texts
 from training.runs import make_lines
@@ -181,7 +181,7 @@ class Broken:
     """An encoder whose vectors are NaN for texts with a certain token, or for all."""
 
     def __init__(self, model: TorchEncoder, bad: str | None) -> None:
-        self.model, self.bad = model, None if bad is None else model.tokenize([bad])[0][0]
+        self.model, self.bad = model, None if bad is None else model.pipeline.tokenize([bad])[0][0]
         self.fingerprint = "broken"
 
     def __getattr__(self, name: str) -> object:
@@ -204,7 +204,7 @@ def test_a_vector_that_is_not_finite_is_never_written(saved: Path, tmp_path: Pat
     with pytest.raises(ModelError, match=r"in\.txt, line 1: the model gives NaN or infinity for it, and for all 3"):
         encode_files(Broken(encoder, None), tmp_path / "in.txt", tmp_path / "b.npy", precision=precision)  # type: ignore[arg-type]
     assert not (tmp_path / "b.npy").exists()
-    with pytest.raises(DataError, match="Input 2 of 3, 'cat', has no finite vector"):
+    with pytest.raises(ModelError, match="Input 2 of 3, 'cat', has no finite vector"):
         encode_texts(Broken(encoder, "cat"), ["one", "cat", "two"])  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,7 @@ import s2sent
 from conftest import SENTENCES, byte_level, unigram, wordpiece
 from s2sent.errors import ConfigError, DataError
 from s2sent.model.backbone import first_position
-from s2sent.model.prompts import WORDPIECE_TEMPLATES, Template, empty_rows, published_templates
-from s2sent.model.tokens import padded
+from s2sent.model.prompts import WORDPIECE_TEMPLATES, Template, empty_rows, padded, pipeline_of, published_templates
 from s2sent.training import PromptCSELoss
 
 BackboneOf = Callable[[str], Path]
@@ -29,7 +29,7 @@ def test_ids_are_those_of_the_whole_text(family: str, template: str, backbone_of
     tokenizer = encoder.tokenizer
     for sentence in ("The cat sat on the sill.", "Rain"):
         text = encoder.template.replace("{mask}", tokenizer.mask_token).replace("{sentence}", sentence)
-        assert encoder.token_ids([sentence])[0] == tokenizer(text)["input_ids"]
+        assert pipeline_of(encoder).token_ids([sentence])[0] == tokenizer(text)["input_ids"]
 
 
 def test_the_published_pair_is_chosen_by_the_vocabulary(backbone_of: BackboneOf) -> None:
@@ -52,7 +52,7 @@ def test_the_published_pair_is_chosen_by_the_vocabulary(backbone_of: BackboneOf)
 def test_mask_text_in_a_sentence_is_text(family: str, backbone_of: BackboneOf) -> None:
     model = s2sent.build(backbone_of(family), blocks=2, frequencies=2, template="auto")
     tokenizer = model.tokenizer
-    ids = model[0].token_ids([f"A {tokenizer.mask_token} in the text {tokenizer.mask_token}."])[0]
+    ids = pipeline_of(model[0]).token_ids([f"A {tokenizer.mask_token} in the text {tokenizer.mask_token}."])[0]
     assert ids.count(tokenizer.mask_token_id) == 1
     assert np.isfinite(model.encode([f"Only {tokenizer.mask_token}"])).all()
 
@@ -60,12 +60,12 @@ def test_mask_text_in_a_sentence_is_text(family: str, backbone_of: BackboneOf) -
 def test_the_sentence_alone_is_cut(bert: Path) -> None:
     model = s2sent.build(bert, blocks=2, frequencies=2, template="auto", max_length=5)
     encoder = model[0]
-    ids = encoder.token_ids([SENTENCES[-1]])[0]
+    ids = pipeline_of(encoder).token_ids([SENTENCES[-1]])[0]
     assert len(ids) == 5 + len(encoder.frame)
     assert ids[-len(encoder.frame.suffix) :] == list(encoder.frame.suffix)
     whole = s2sent.build(bert, blocks=2, frequencies=2, template="auto")
-    assert len(whole[0].token_ids(["a " * 500])[0]) == 128
-    with pytest.raises(ConfigError, match="max_length=128 is not legal"):
+    assert len(pipeline_of(whole[0]).token_ids(["a " * 500])[0]) == 128
+    with pytest.raises(ConfigError, match="max_length=128"):
         s2sent.build(bert, blocks=2, frequencies=2, template="auto", max_length=128)
 
 
@@ -112,7 +112,7 @@ def test_other_mistakes_are_said(bert: Path, backbone_of: BackboneOf) -> None:
 @pytest.mark.parametrize("family", PROMPTED)
 def test_positions_given_are_the_models_own(family: str, backbone_of: BackboneOf) -> None:
     model = s2sent.build(backbone_of(family), blocks=2, frequencies=2, template="auto").eval()
-    features = padded(model[0], model[0].token_ids(["The cat sat.", "The dog sat."]))
+    features = padded(model[0], pipeline_of(model[0]).token_ids(["The cat sat.", "The dog sat."]))
     first = first_position(model[0].auto_model)
     assert first == (2 if family in ("roberta", "xlm-roberta", "mpnet") else 0)
     positions = (torch.arange(features["input_ids"].shape[1]) + first).expand_as(features["input_ids"])
@@ -135,7 +135,8 @@ def test_denoising_subtracts_the_template_of_each_length(bert: Path) -> None:
     model = s2sent.build(bert, blocks=2, frequencies=2, template="auto").eval()
     loss = PromptCSELoss(model, temperature=0.5).eval()
     encoder = model[0]
-    features = padded(encoder, encoder.token_ids(SENTENCES, 12))
+    pipeline = pipeline_of(encoder, 12)
+    features = padded(encoder, pipeline.token_ids(SENTENCES))
     seen: list[list[torch.Tensor]] = []
     loss.info_nce = lambda views, **_: seen.append(views) or torch.zeros(())  # type: ignore[func-returns-value,method-assign,misc,assignment]
     with torch.no_grad():
@@ -143,7 +144,7 @@ def test_denoising_subtracts_the_template_of_each_length(bert: Path) -> None:
     second = Template(published_templates(encoder.tokenizer)[1]).around(encoder.tokenizer)
     for view, frame in zip(seen[0], (encoder.frame, second), strict=True):
         for row, sentence in enumerate(SENTENCES):
-            ids = encoder.token_ids([sentence], 12, frame)[0]
+            ids = replace(pipeline, prefix=frame.prefix, suffix=frame.suffix).token_ids([sentence])[0]
             length = len(ids) - len(frame)
             alone, positions = empty_rows(frame, [length], 0)
             with torch.no_grad():

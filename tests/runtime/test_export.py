@@ -83,8 +83,8 @@ def test_tokens_are_the_models_own(made: Made, name: str) -> None:
     model, encoder = made(name)
     for text in ODD:
         features = model.preprocess([text])
-        assert encoder.frame(encoder.tokenize([text])[0]) == features["input_ids"][0].tolist(), text
-    assert encoder.max_tokens == max(len(encoder.frame(tokens)) for tokens in encoder.tokenize(ODD))
+        assert encoder.pipeline.frame(encoder.pipeline.tokenize([text])[0]) == features["input_ids"][0].tolist(), text
+    assert encoder.pipeline.max_tokens == max(map(len, encoder.pipeline.token_ids(ODD)))
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer
 
 from model.tiny import enliven
 from runtime.exports import distances, exported
 from s2sent.evaluation.suite import evaluate
 from s2sent.model.build import build
-from s2sent.model.framing import framing_of
-from s2sent.model.tokens import token_ids
+from s2sent.model.prompts import pipeline_of
 from s2sent.runtime.onnxruntime import OnnxEncoder
 
 pytestmark = [pytest.mark.backbone, pytest.mark.data]
@@ -44,7 +43,7 @@ def test_vectors_agree_from_1_to_256_tokens(
     words = " ".join(lines_of(data_folder, 400)).split()
     cuts = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200, 300]
     texts = [" ".join(words[100 * i : 100 * i + n]) for i, n in enumerate(cuts)] + lines_of(data_folder, 60)
-    lengths = [len(encoder.frame(tokens)) for tokens in encoder.tokenize(texts)]
+    lengths = [len(encoder.pipeline.frame(tokens)) for tokens in encoder.pipeline.tokenize(texts)]
     assert min(lengths) <= 4
     assert max(lengths) == 256
     assert distances(encoder.encode(texts, batch_size=8), model.encode(texts, batch_size=8)).max() < 1e-6
@@ -55,18 +54,21 @@ def test_tokens_agree_on_thousands_of_real_lines(
     minilm: str, encoder: OnnxEncoder, data_folder: Path, template: str | None
 ) -> None:
     model = build(minilm, template=template, device="cpu")
-    framing = framing_of(model[0])
+    pipeline = pipeline_of(model)
     if template is None:
-        assert framing == encoder.framing
-    tokenizer = framing.tokenizer(Tokenizer.from_file(str(encoder.folder / "tokenizer.json")))
+        assert pipeline == encoder.pipeline
     texts = [*lines_of(data_folder, 3000), "x" * 50, "東京 " * 400]
-    ours = [framing.frame(row) for row in framing.tokenize(tokenizer, texts)]
-    assert ours == token_ids(model[0], texts, model.max_seq_length)
+    host = model.preprocess(texts)
+    hosts = [ids[mask.bool()].tolist() for ids, mask in zip(host["input_ids"], host["attention_mask"], strict=True)]
+    if template is None:
+        assert pipeline.token_ids(texts) == hosts
+        pipeline = replace(pipeline, tokenizer=encoder.pipeline.tokenizer)
+    assert pipeline.token_ids(texts) == hosts
 
 
 @pytest.mark.long
 def test_int8_costs_little_on_stsb(model: SentenceTransformer, data_folder: Path, tmp_path: Path) -> None:
-    encoder = exported(model, tmp_path / "int8", precision="int8")
+    encoder = exported(model, tmp_path / "int8", int8=True)
     before, after = (
         evaluate(one, "STS-B", data=data_folder, cache=False)["STS-B"].headline() for one in (model, encoder)
     )

@@ -57,19 +57,6 @@ def test_examples_without_a_token_are_left_out_and_the_others_come_once() -> Non
     assert len(found) + batches.counts.leftover + batches.counts.no_text == 600
 
 
-def test_no_call_of_the_tokenizer_is_much_longer_than_the_longest_text() -> None:
-    sizes: list[int] = []
-
-    def watched(texts: list[str]) -> Ids:
-        sizes.append(sum(map(len, texts)))
-        return tokenize(texts)
-
-    lines = [f"{number} " * 2000 for number in range(300)]  # 10,000 characters and less
-    assert len(list(Batches(Lines(lines), watched, 4).epoch(Position()))) == 300 // 4
-    assert sum(sizes) == sum(map(len, lines))
-    assert max(sizes) < 300_000
-
-
 def test_the_order_is_the_seeds() -> None:
     def drawn(**options: int) -> list[tuple[int, ...]]:
         return rows(list(Batches(Lines(make_lines(300)), tokenize, 8, **options).epoch(Position())))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import s2sent
 from conftest import SENTENCES
 from s2sent.errors import ConfigError
-from s2sent.model.tokens import padded, token_ids
+from s2sent.model.prompts import padded, pipeline_of
 from s2sent.training import PromptCSELoss, SimCSELoss, SupervisedLoss, Whitened, WhitenedLoss, train, whiten
 from s2sent.training.losses import MaskedLanguageLoss
 from training.runs import ended, make_lines, start
@@ -45,7 +45,7 @@ def a_model(folder: Path, *, dropout: bool = True, **options: Any) -> Any:
 
 
 def batch(model: Any, texts: list[str]) -> dict[str, Tensor]:
-    return padded(model[0], token_ids(model[0], texts, 32))
+    return padded(model[0], pipeline_of(model[0], 32).token_ids(texts))
 
 
 def plain_info_nce(anchors: Tensor, candidates: Tensor, temperature: float) -> float:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.errors import DataError
-from s2sent.vectors import TorchEncoder
-from s2sent.vectors.batches import encode_tokens, token_batches
+from s2sent.model.text import TextPipeline
+from s2sent.vectors.encoder import EncodeOptions, TorchEncoder, encode_tokens, token_batches
 
 
 @given(st.lists(st.integers(1, 50), max_size=80), st.integers(1, 120))
@@ -33,16 +33,23 @@ def test_padding_is_rare_on_text_of_any_mix() -> None:
     assert padded / sum(lengths) < 1.02
 
 
+class Letters:
+    """A tokenizer whose tokens are letters."""
+
+    class Encoding:
+        def __init__(self, text: str) -> None:
+            self.ids = [ord(letter) for letter in text]
+
+    def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[Encoding]:
+        assert not add_special_tokens
+        return [self.Encoding(text) for text in texts]
+
+
 class Sums:
     """A model one can compute by hand: a text's vector is the sum and the number of its tokens."""
 
-    dimension, max_tokens, room, normalizes = 2, 6, 4, False
-
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[ord(letter) for letter in text] for text in texts]
-
-    def frame(self, tokens: list[int]) -> list[int]:
-        return [1, *tokens[: self.room], 2]
+    pipeline = TextPipeline(prefix=(1,), suffix=(2,), room=4, tokenizer=Letters())
+    dimension, normalizes, fingerprint = 2, False, "sums"
 
     def embed(self, sequences: Sequence[Sequence[int]]) -> np.ndarray:
         if any(ord("!") in sequence for sequence in sequences):
@@ -52,11 +59,11 @@ class Sums:
 
 def test_long_texts_are_cut_or_averaged_by_length() -> None:
     texts = ["abcdefghi", "xy", ""]
-    cut = encode_tokens(Sums(), Sums().tokenize(texts))
+    cut = encode_tokens(Sums(), Sums.pipeline.tokenize(texts))
     assert cut.vectors[:2].tolist() == [[sum(map(ord, "abcd")), 4], [sum(map(ord, "xy")), 2]]
     assert (cut.long, list(cut.problems)) == (1, [2])
 
-    mean = encode_tokens(Sums(), Sums().tokenize(texts), average_long=True)
+    mean = encode_tokens(Sums(), Sums.pipeline.tokenize(texts), EncodeOptions("mean"))
     pieces = [("abcd", 4 / 9), ("efgh", 4 / 9), ("i", 1 / 9)]
     expected = sum(share * np.array([sum(map(ord, piece)), len(piece)]) for piece, share in pieces)
     np.testing.assert_allclose(mean.vectors[0], expected, rtol=1e-6)
@@ -66,7 +73,7 @@ def test_long_texts_are_cut_or_averaged_by_length() -> None:
 def test_averages_have_length_1_where_the_model_s_vectors_have(bert: Path) -> None:
     encoder = TorchEncoder(tiny(bert, normalize=True))
     assert encoder.normalizes
-    encoded = encode_tokens(encoder, encoder.tokenize([" ".join(SENTENCES)]), average_long=True)
+    encoded = encode_tokens(encoder, encoder.pipeline.tokenize([" ".join(SENTENCES)]), EncodeOptions("mean"))
     assert encoded.long == 1
     np.testing.assert_allclose(np.linalg.norm(encoded.vectors, axis=1), 1, rtol=1e-6)
 
@@ -74,7 +81,9 @@ def test_averages_have_length_1_where_the_model_s_vectors_have(bert: Path) -> No
 @pytest.mark.parametrize("budget", [1, 7, 1000])
 def test_a_text_that_the_model_refuses_does_not_cost_its_neighbours(budget: int) -> None:
     done: list[int] = []
-    encoded = encode_tokens(Sums(), Sums().tokenize(["a", "no!", "bb", "!"]), budget=budget, on_texts=done.append)
+    encoded = encode_tokens(
+        Sums(), Sums.pipeline.tokenize(["a", "no!", "bb", "!"]), EncodeOptions(batch_tokens=budget), done.append
+    )
     assert {place: "shouts" in reason for place, reason in encoded.problems.items()} == {1: True, 3: True}
     assert encoded.vectors[[0, 2]].tolist() == [[97, 1], [196, 2]]
     assert sum(done) == 4

@@ -16,15 +16,14 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.errors import ModelError
-from s2sent.vectors import TorchEncoder
-from s2sent.vectors.batches import encode_tokens
+from s2sent.vectors.encoder import EncodeOptions, TorchEncoder, encode_tokens
 
 RAGGED = [*SENTENCES, " spaces around ", "[MASK] [SEP] <mask> </s>", "x", "long and longer " * 60]
 
 
 def vectors(model: SentenceTransformer, texts: list[str] = RAGGED) -> np.ndarray:
     encoder = TorchEncoder(model)
-    encoded = encode_tokens(encoder, encoder.tokenize(texts), budget=64)
+    encoded = encode_tokens(encoder, encoder.pipeline.tokenize(texts), EncodeOptions(batch_tokens=64))
     assert not encoded.problems
     assert encoder.dimension == encoded.vectors.shape[1]
     return encoded.vectors

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2sent.errors import DataError
-from s2sent.texts import lone_surrogate
-from s2sent.untrusted import open_file, shown
+from s2sent.untrusted import lone_surrogate, open_file, shown
 
 FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")

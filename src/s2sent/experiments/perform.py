@@ -290,7 +290,7 @@ def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
     import torch
 
     from s2sent.experiments.gradients import block_gradients
-    from s2sent.model.tokens import padded, token_ids
+    from s2sent.model.prompts import padded, pipeline_of
     from s2sent.training.distributed import best_device, seed_step
     from s2sent.training.setup import encoder_of, make_loss, make_model
 
@@ -308,7 +308,8 @@ def _gradients(run: Run, places: Places, listener: Listener) -> dict[str, Any]:
         )
     seed_step(recipe.seed, 1, 0)
     encoder = encoder_of(loss.model)
-    ids = [row for row in token_ids(encoder, texts, recipe.max_length) if row]  # a line may have no text for it
+    rows = pipeline_of(encoder, recipe.max_length).token_ids(texts)
+    ids = [row for row in rows if row]  # a line may have no text for it
     features = {key: value.to(device) for key, value in padded(encoder, ids).items()}
     listener.note("one batch")
     return {"gradients": block_gradients(loss, features)}

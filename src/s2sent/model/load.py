@@ -17,8 +17,8 @@ from s2sent.model.folder import (
     is_sentence_model,
     locate,
 )
+from s2sent.model.text import check_inputs_of
 from s2sent.model.weights import check_encoder, check_finite
-from s2sent.texts import check_inputs_of
 from s2sent.untrusted import any_error_as, exists, shown
 
 if TYPE_CHECKING:

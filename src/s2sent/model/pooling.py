@@ -14,14 +14,10 @@ from torch import Tensor, nn
 from s2sent.errors import ConfigError, DataError, ModelError, S2SentError
 from s2sent.model.backbone import Backbone
 from s2sent.model.stream import BlockStream
-from s2sent.model.tokens import special_ids
+from s2sent.model.text import NO_TEXT, SHORT, check_inputs_of, special_ids
 from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, TokenLayout
-from s2sent.texts import NO_TEXT, check_inputs_of
 
 PoolingMode = Literal["mean", "cls", "mask"]
-
-_SHORT = 8
-"""Tokens up to which a text is suspected of having nothing but special ones; looking costs."""
 
 
 class Features(dict[str, Any]):
@@ -207,7 +203,7 @@ class SelectivePooling(Module):
         if layout.mask.numel() == 0:
             raise DataError("An empty batch: there is no sentence to encode. Give at least one.")
         ids = features.get("input_ids")
-        if ids is None or (self.pooling != "mask" and min(layout.lengths.tolist()) > _SHORT):
+        if ids is None or (self.pooling != "mask" and min(layout.lengths.tolist()) > SHORT):
             return
         is_text = torch.isin(ids, torch.tensor(self._special_ids, device=ids.device), invert=True) & layout.mask
         if not bool(layout.any(is_text).all()):

@@ -1,22 +1,24 @@
-"""A prompt around every sentence, as PromptBERT has it: the template is part of the model and saved with it."""
+"""A template around every sentence, as in PromptBERT, saved with the model; and how any encoder in torch reads text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from tokenizers.models import WordPiece
 from torch import Tensor
 
-from s2sent.errors import ConfigError, DataError
+from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.backbone import max_tokens
-from s2sent.model.tokens import padded
-from s2sent.texts import NO_TEXT
+from s2sent.model.pooling import SelectivePooling
+from s2sent.model.text import TextPipeline, content_tokenizer, pad, special_ids
 
 SENTENCE, MASK = "{sentence}", "{mask}"
+_UNLIMITED = 1 << 20
 
 # PromptBERT's two templates per kind of vocabulary: the first is the model's, the second is for the other view.
 WORDPIECE_TEMPLATES = ('This sentence of "{sentence}" means {mask}.', 'This sentence : "{sentence}" means {mask}.')
@@ -32,8 +34,8 @@ class Template:
     def __post_init__(self) -> None:
         if self.text.count(SENTENCE) != 1 or self.text.count(MASK) > 1:
             raise ConfigError(
-                f"template={self.text!r} is not legal: it has {SENTENCE} exactly once and {MASK} at most once, such as "
-                f"{WORDPIECE_TEMPLATES[1]!r}."
+                f"template must have {SENTENCE} exactly once and {MASK} at most once, such as "
+                f"{WORDPIECE_TEMPLATES[1]!r}, got {self.text!r}."
             )
 
     @property
@@ -92,7 +94,7 @@ class PromptTransformer(Transformer):
     """The host's `Transformer` with a template around every sentence. `s2sent.build(…, template=…)` makes one.
 
     The sentence alone is cut to `max_seq_length`; the template comes on top. Text in a sentence that looks like a
-    special token, such as "[MASK]", is read as the plain text it is.
+    special token, such as "[MASK]", is read as plain text.
 
     Args:
         model_name_or_path: As of the host's `Transformer`.
@@ -108,7 +110,7 @@ class PromptTransformer(Transformer):
 
     @classmethod
     def around(cls, encoder: Transformer, template: str) -> Self:
-        """Put a template around an encoder that is at hand already; the two share their weights."""
+        """Put a template around an encoder in memory; the two share their weights."""
         prompted = cls.__new__(cls)
         prompted.__dict__.update(encoder.__dict__)
         prompted._use(template)
@@ -127,6 +129,7 @@ class PromptTransformer(Transformer):
             raise ConfigError(
                 f"template={template!r} has {len(self.frame)} tokens and leaves no room in {positions} positions."
             )
+        self._content_tokenizer = content_tokenizer(self.tokenizer, literal=True)
 
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, processing_kwargs: Any = None, **kwargs: Any
@@ -138,46 +141,19 @@ class PromptTransformer(Transformer):
         for text in inputs:
             if not isinstance(text, str):
                 raise DataError(f"A prompt goes around text, and {text!r} is a {type(text).__name__}.")
-        texts = [(prompt or "") + text for text in inputs]
-        ids = self.token_ids(texts, kwargs.get("max_length"))
-        if not all(ids):
-            raise DataError(NO_TEXT)
-        features: dict[str, Any] = dict(padded(self, ids))
-        features["modality"] = "text"
-        return features
-
-    def token_ids(
-        self, texts: Sequence[str], max_length: int | None = None, frame: Frame | None = None
-    ) -> list[list[int]]:
-        """Return the ids of template and sentence, cut to `max_length` tokens; none for a sentence without any."""
-        frame = frame or self.frame
-        limits = [n for n in (max_length, self.max_seq_length, self.room) if n is not None]
-        tokenizer: Any = self.tokenizer
-        lead = " " if frame.spaced else ""
-        sentences = tokenizer(
-            [lead + text.strip() for text in texts],
-            add_special_tokens=False,
-            split_special_tokens=True,
-            truncation=True,
-            max_length=min(limits),
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )["input_ids"]
-        # Some vocabularies (Unigram) find the mask token's text even when told not to look for special tokens.
-        mask, unknown = tokenizer.mask_token_id, tokenizer.unk_token_id
-        rows = []
-        for ids in sentences:
-            if mask in ids:
-                ids = [unknown if token == mask else token for token in ids]
-            rows.append([*frame.prefix, *ids, *frame.suffix] if ids else [])
-        return rows
+        pipeline = replace(pipeline_of(self, kwargs.get("max_length")), prompt=prompt or "")
+        sequences = [pipeline.frame(tokens) for tokens in pipeline.tokenize(inputs)]
+        pipeline.check_text(sequences)
+        return {**padded(self, sequences), "modality": "text"}
 
     def reframe(self, features: dict[str, Any], frame: Frame) -> list[list[int]]:
         """Take the sentences of a batch out of this model's template and put them into another one's frame."""
+        if self.tokenizer is not None and self.tokenizer.padding_side != "right":
+            raise ConfigError("Two templates need a tokenizer that pads on the right.")
         rows = []
-        for ids, length in zip(features["input_ids"].tolist(), self._row_lengths(features), strict=True):
-            sentence = ids[len(self.frame.prefix) : length - len(self.frame.suffix)]
-            rows.append([*frame.prefix, *sentence, *frame.suffix])
+        for ids, length in zip(features["input_ids"].tolist(), self.sentence_lengths(features).tolist(), strict=True):
+            start = len(self.frame.prefix)
+            rows.append([*frame.prefix, *ids[start : start + length], *frame.suffix])
         return rows
 
     def sentence_lengths(self, features: dict[str, Any]) -> Tensor:
@@ -185,11 +161,52 @@ class PromptTransformer(Transformer):
         lengths: Tensor = features["attention_mask"].sum(dim=1) - len(self.frame)
         return lengths
 
-    def _row_lengths(self, features: dict[str, Any]) -> list[int]:
-        if self.tokenizer is not None and self.tokenizer.padding_side != "right":
-            raise ConfigError("Two templates need a tokenizer that pads on the right.")
-        lengths: list[int] = features["attention_mask"].sum(dim=1).tolist()
-        return lengths
+
+def pipeline_of(model: SentenceTransformer | Transformer, max_length: int | None = None) -> TextPipeline:
+    """Return how a model in torch reads text.
+
+    Args:
+        model: The model, whose default prompt counts; or its first module alone.
+        max_length: Cut texts to so many tokens, if the model itself does not cut them to fewer. Special tokens count,
+            a template does not.
+
+    Raises:
+        ModelError: the model has no Transformer with a tokenizer in front.
+    """
+    modules = list(model) if isinstance(model, SentenceTransformer) else [model]
+    prompt = model.prompts.get(model.default_prompt_name or "") if isinstance(model, SentenceTransformer) else None
+    encoder = modules[0]
+    if not isinstance(encoder, Transformer) or getattr(encoder, "tokenizer", None) is None:
+        raise ModelError(f"The model begins with {type(encoder).__name__}, not with a Transformer with a tokenizer.")
+    tokenizer: Any = encoder.tokenizer
+    prompted = encoder if isinstance(encoder, PromptTransformer) else None
+    frame = prompted.frame if prompted else Template(SENTENCE).around(tokenizer)
+    positions = prompted.room if prompted else max_tokens(encoder.auto_model)
+    room = min(n for n in (max_length, encoder.max_seq_length, positions, _UNLIMITED) if n is not None)
+    return TextPipeline(
+        prefix=frame.prefix,
+        suffix=frame.suffix,
+        room=room if prompted else room - len(frame),
+        prompt=prompt or "",
+        strip=prompted is not None,
+        lead=" " if prompted and frame.spaced else "",
+        keep_end=tokenizer.truncation_side == "left",
+        literal=prompted is not None,
+        mask=tokenizer.mask_token_id if prompted else None,
+        unknown=tokenizer.unk_token_id if prompted else None,
+        padding=tokenizer.pad_token_id or 0,
+        pad_left=tokenizer.padding_side == "left",
+        special=frozenset(special_ids(tokenizer)),
+        needs_text=any(isinstance(module, SelectivePooling | PromptTransformer) for module in modules),
+        tokenizer=prompted._content_tokenizer if prompted else content_tokenizer(tokenizer),
+    )
+
+
+def padded(encoder: Transformer, ids: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """Make one batch of token ids: `input_ids` and `attention_mask` (b, l), padded on the tokenizer's side."""
+    tokenizer: Any = encoder.tokenizer
+    batch = pad(ids, tokenizer.pad_token_id or 0, left=tokenizer.padding_side == "left")
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
 def empty_rows(frame: Frame, lengths: Sequence[int], first_position: int) -> tuple[list[list[int]], Tensor]:

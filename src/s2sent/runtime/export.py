@@ -16,11 +16,8 @@ from tokenizers import Tokenizer, normalizers, processors
 
 from s2sent.atomic import atomic_folder
 from s2sent.errors import ConfigError, ModelError
-from s2sent.model.framing import framing_of
 from s2sent.model.load import open_encoder
-from s2sent.model.pooling import SelectivePooling
-from s2sent.model.prompts import PromptTransformer
-from s2sent.model.tokens import padded, special_ids
+from s2sent.model.prompts import padded, pipeline_of
 from s2sent.runtime.exported import TOKENIZER, ExportConfig
 from s2sent.runtime.graph import quantize, write_graph
 from s2sent.runtime.onnxruntime import OnnxEncoder
@@ -98,8 +95,7 @@ def export(
     try:
         with atomic_folder(Path(folder)) as writing:
             config = replace(config, prepared=_write_tokenizer(writing, encoder, config, tokenizer))
-            tokens = framing.tokenize(framing.tokenizer(tokenizer), _SAMPLES[:2])
-            example = padded(encoder, [framing.frame(row) for row in tokens])
+            example = padded(encoder, pipeline_of(model).token_ids(_SAMPLES[:2]))
             products = write_graph(model, **example, path=writing / OnnxEncoder.GRAPH)
             # The fp32 graph is checked for int8, too: a wrong graph must not pass for a rounded one.
             distance = _check(writing, model, config, "fp32")
@@ -164,13 +160,14 @@ def _config_of(model: SentenceTransformer) -> tuple[ExportConfig, Tokenizer]:
             "most as tokenizer.json."
         )
     prompts = {name: prompt or "" for name, prompt in model.prompts.items()}  # empty ones, too: callers name them
+    pipeline = pipeline_of(model)
     config = ExportConfig(
-        framing=framing_of(encoder, prompts.get(model.default_prompt_name or "") or None),
+        framing=pipeline.config,
         dimension=int(model.get_embedding_dimension() or 0),
-        padding=tokenizer.pad_token_id or 0,
-        special=tuple(special_ids(tokenizer)),
+        padding=pipeline.padding,
+        special=tuple(sorted(pipeline.special)),
         normalizes=isinstance(list(model)[-1], Normalize) and model.truncate_dim is None,
-        needs_text=any(isinstance(module, SelectivePooling | PromptTransformer) for module in model),
+        needs_text=pipeline.needs_text,
         prompts=prompts,
         similarity=model.similarity_fn_name,
     )

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from s2sent.errors import ConfigError, DataError, ModelError
+from s2sent.errors import ConfigError, ModelError
 from s2sent.model.fingerprint import fingerprint_folder
 from s2sent.model.folder import EXPORT_CONFIG, check_links
-from s2sent.model.framing import Framing
-from s2sent.texts import NO_TEXT, lone_surrogate, texts_of
-from s2sent.untrusted import Table, any_error_as, exists, open_file, shown
+from s2sent.model.text import TextConfig, TextPipeline, check_texts, content_tokenizer
+from s2sent.untrusted import Table, any_error_as, exists, lone_surrogate, open_file, shown
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,8 +29,6 @@ FORMAT = 2
 _HINT = "The export is damaged: copy or export it again."
 _MAX_SIZE = 1 << 24
 """Limit of a vector's features, a text's tokens and a vocabulary."""
-_SHORT = 8
-"""Up to so many tokens, a text is checked for having special tokens only."""
 _MAX_THREADS = 1024
 _NORMS = {"manhattan": 1, "euclidean": 2}
 
@@ -58,7 +55,7 @@ class ExportConfig:
         files: The size of each file, by which a truncated one is found.
     """
 
-    framing: Framing
+    framing: TextConfig
     dimension: int
     padding: int
     special: tuple[int, ...]
@@ -132,14 +129,18 @@ class ExportedEncoder(ABC):
             raise ConfigError(f"threads must be from 1 to {_MAX_THREADS:,}, got {threads}.")
         self.folder = Path(folder)
         self.config = config or ExportConfig.read(self.folder)
-        self.framing = self.config.framing
+        tokenizer = _read_tokenizer(self.folder / TOKENIZER, self.config.prepared)
+        self.pipeline = TextPipeline(
+            **vars(self.config.framing),
+            padding=self.config.padding,
+            special=frozenset(self.config.special),
+            needs_text=self.config.needs_text,
+            tokenizer=content_tokenizer(tokenizer, literal=self.config.framing.literal),
+        )
         self.prompts = self.config.prompts
         self.similarity_fn_name = self.config.similarity
         self.dimension = self.config.dimension
         self.normalizes = self.config.normalizes
-        self.max_tokens = self.framing.max_tokens
-        self.room = self.framing.room
-        self._tokenizer = self.framing.tokenizer(_read_tokenizer(self.folder / TOKENIZER, self.config.prepared))
         with any_error_as(self._cannot_run):
             self._session = self._open(self.folder / self.GRAPH, threads)
 
@@ -163,28 +164,15 @@ class ExportedEncoder(ABC):
         """Return the number of features of a vector."""
         return self.dimension
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return each text's content tokens: no special tokens, not truncated."""
-        return self.framing.tokenize(self._tokenizer, texts)
-
-    def frame(self, tokens: list[int]) -> list[int]:
-        """Return one sequence as the model sees it: special tokens or template around at most `room` content tokens."""
-        return self.framing.frame(tokens)
-
     def embed(self, sequences: Sequence[Sequence[int]]) -> Vectors:
         """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension).
 
         Raises:
             DataError: there is a sequence without text.
         """
-        self._check_text(sequences)
-        ids = np.full((len(sequences), max(map(len, sequences))), self.config.padding, dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for row, sequence in enumerate(sequences):
-            ids[row, : len(sequence)] = sequence
-            mask[row, : len(sequence)] = 1
+        self.pipeline.check_text(sequences)
         with any_error_as(self._cannot_run):
-            vectors = self._run(ids, mask)
+            vectors = self._run(**self.pipeline.pad(sequences))
         graph = shown(self.folder / self.GRAPH)
         if vectors.shape != (len(sequences), self.dimension):
             raise ModelError(
@@ -230,11 +218,11 @@ class ExportedEncoder(ABC):
             raise ConfigError("An exported model gives numpy arrays: convert_to_numpy cannot be False.")
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
-        texts = texts_of(inputs)
-        framing = self._with_prompt(prompt_name, prompt)
+        texts = check_texts(inputs)
+        pipeline = self._with_prompt(prompt_name, prompt)
         if not texts:
             return np.array([])  # without a dimension, as sentence-transformers does
-        sequences = [framing.frame(tokens) for tokens in framing.tokenize(self._tokenizer, texts)]
+        sequences = [pipeline.frame(tokens) for tokens in pipeline.tokenize(texts)]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         # Longest first: what does not fit into memory shows at once.
         order = sorted(range(len(texts)), key=lambda row: -len(sequences[row]))
@@ -286,26 +274,17 @@ class ExportedEncoder(ABC):
     def _first_prompt(self, prompt: str | None, *names: str) -> str | None:
         return None if prompt is not None else next((name for name in names if name in self.prompts), None)
 
-    def _with_prompt(self, name: str | None, prompt: str | None) -> Framing:
+    def _with_prompt(self, name: str | None, prompt: str | None) -> TextPipeline:
         if prompt is not None:
             if not isinstance(prompt, str) or lone_surrogate(prompt):
                 raise ConfigError(f"prompt must be a text, got {prompt!r}.")
-            return replace(self.framing, prompt=prompt)
+            return replace(self.pipeline, prompt=prompt)
         if name is None:
-            return self.framing
+            return self.pipeline
         if name not in self.prompts:
             known = ", ".join(map(repr, self.prompts)) or "none"
             raise ConfigError(f"This model has no prompt named {name!r}. It has: {known}.")
-        return replace(self.framing, prompt=self.prompts[name])
-
-    def _check_text(self, sequences: Sequence[Sequence[int]]) -> None:
-        start, around = len(self.framing.prefix), len(self.framing.prefix) + len(self.framing.suffix)
-        for sequence in sequences:
-            content = len(sequence) - around
-            if content > _SHORT or (sequence and not self.config.needs_text):
-                continue
-            if set(self.config.special).issuperset(sequence[start : start + content]):
-                raise DataError(NO_TEXT)
+        return replace(self.pipeline, prompt=self.prompts[name])
 
 
 def _normalize(vectors: Vectors) -> Vectors:
@@ -318,7 +297,7 @@ def _read_tokenizer(path: Path, prepared: int) -> Tokenizer:
 
     values = Table.read_json(path, error=ModelError, hint=_HINT).values
     with any_error_as(lambda reason: ModelError(f"{shown(path)} is not a tokenizer: {reason}. {_HINT}")):
-        if prepared:  # the framing does it, and it knows that a text may hold added tokens
+        if prepared:  # the pipeline does it, and it knows that a text may hold added tokens
             rest = values["normalizer"]["normalizers"][prepared:]
             values["normalizer"] = rest[0] if rest else None
         return Tokenizer.from_str(json.dumps(values))

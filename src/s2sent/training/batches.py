@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Self
 
 from s2sent.data.corpus import Corpus, Example
-from s2sent.model.framing import in_chunks
 from s2sent.untrusted import Table
 
 Ids = list[list[int]]
@@ -142,10 +141,7 @@ class Batches:
         # Seeded by a text, which Python hashes with sha512: neighbouring seeds give unrelated orders.
         chance = random.Random(f"{self.seed} {here.epoch} {here.window}")
         chance.shuffle(examples)
-        ids = [
-            [row for chunk in in_chunks(column) for row in self.tokenize(chunk)]
-            for column in zip(*examples, strict=True)
-        ]
+        ids = [self.tokenize(column) for column in zip(*examples, strict=True)]
         order = [row for row in range(len(examples)) if all(column[row] for column in ids)]
         no_text = len(examples) - len(order)
         total = self.size * self.world

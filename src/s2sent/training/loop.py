@@ -28,7 +28,7 @@ from s2sent.atomic import DiskFullError, is_disk_full
 from s2sent.data.corpus import Corpus
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.listener import Listener
-from s2sent.model.tokens import padded, token_ids
+from s2sent.model.prompts import padded, pipeline_of
 from s2sent.training.batches import Batch, Batches, Position
 from s2sent.training.checkpoint import Checkpoint, Checkpoints, Progress
 from s2sent.training.distributed import Ranks, bf16_problem, seed_step, stop_signals
@@ -189,7 +189,7 @@ class _Run:
         self.progress = Progress() if checkpoint is None else checkpoint.progress
         self.batches = Batches(
             self.corpus,
-            tokenize=lambda texts: token_ids(encoder_of(self.model), texts, recipe.max_length),
+            tokenize=pipeline_of(encoder_of(self.model), recipe.max_length).token_ids,
             size=recipe.batch_size,
             seed=recipe.seed,
             window=recipe.window,

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from s2sent.errors import ConfigError
 from s2sent.model.backbone import first_position
 from s2sent.model.load import SAFE, quiet
-from s2sent.model.prompts import Frame, PromptTransformer, Template, empty_rows, published_templates
-from s2sent.model.tokens import padded
+from s2sent.model.prompts import Frame, PromptTransformer, Template, empty_rows, padded, published_templates
 
 Features = dict[str, Any]
 

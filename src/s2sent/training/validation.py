@@ -10,19 +10,16 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
 from s2sent.data.corpus import Corpus
 from s2sent.data.senteval import find_folder, read_sts
 from s2sent.data.text import format_of, read_rows
-from s2sent.errors import ConfigError, DataError
-from s2sent.model.tokens import token_ids
+from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.training.recipes import DEV_CHOICES
-from s2sent.training.setup import encoder_of
 from s2sent.untrusted import exists, shown
+from s2sent.vectors.encoder import TorchEncoder, encode_texts
+from s2sent.vectors.metrics import alignment, cosine, spearman, uniformity, unit_length
 
 MOST_HELD_OUT = 1000
 
@@ -48,13 +45,15 @@ class Similarity:
     gold: Sequence[float]
 
     def __call__(self, model: SentenceTransformer) -> float:
-        """Score the model as it is."""
+        """Score the model as it is; NaN if its similarities cannot be ranked."""
         texts = sorted({*self.first, *self.second})
         row = {text: number for number, text in enumerate(texts)}
-        vectors = encode(model, texts)
-        u, v = (vectors[[row[text] for text in side]] for side in (self.first, self.second))
-        cosine = (u * v).sum(axis=1) / (np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1) + 1e-12)
-        return 100 * float(spearmanr(cosine, self.gold).statistic)
+        try:
+            vectors = encode_texts(TorchEncoder(model), texts)
+            u, v = (vectors[[row[text] for text in side]] for side in (self.first, self.second))
+            return spearman(cosine(u, v)[0], np.asarray(self.gold), self.name)
+        except ModelError:
+            return math.nan
 
 
 @dataclass(frozen=True)
@@ -70,32 +69,14 @@ class Geometry:
 
     def __call__(self, model: SentenceTransformer) -> float:
         """Score the model as it is."""
-        tokens = token_ids(encoder_of(model), self.texts, max_length=64)  # to see which lines have any
-        texts = [text for text, ids in zip(self.texts, tokens, strict=True) if ids]
+        encoder = TorchEncoder(model)
+        texts = [text for text, ids in zip(self.texts, encoder.pipeline.token_ids(self.texts), strict=True) if ids]
+        clean = unit_length(encode_texts(encoder, texts), self.name)
         with torch.random.fork_rng():
             torch.manual_seed(0)  # the same dropout every time, so that scores of different steps compare
-            one, other = (_view(model, texts) for _ in range(2))
-        alignment = (one - other).square().sum(dim=1).mean()
-        clean = torch.nn.functional.normalize(torch.from_numpy(encode(model, texts)), dim=1)
-        uniformity = torch.pdist(clean).square().mul(-2).exp().mean().log()
-        return -float(alignment + uniformity)
-
-
-@torch.no_grad()
-def _view(model: SentenceTransformer, texts: list[str]) -> Tensor:
-    model.train()
-    rows = []
-    for start in range(0, len(texts), 64):
-        features = model.preprocess(texts[start : start + 64])
-        features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
-        rows.append(model(features)["sentence_embedding"].float().cpu())
-    return torch.nn.functional.normalize(torch.cat(rows), dim=1)
-
-
-def encode(model: SentenceTransformer, texts: list[str]) -> NDArray[np.float32]:
-    """Encode as a user would, without a bar."""
-    vectors: NDArray[np.float32] = model.encode(texts, batch_size=64, show_progress_bar=False)
-    return vectors
+            model.train()
+            one, other = (unit_length(encode_texts(encoder, texts), self.name) for _ in range(2))
+        return -(alignment(one, other) + uniformity(clean))
 
 
 def resolve_dev(dev: str | None, recipe_dev: str, output: Path) -> str:

@@ -12,10 +12,8 @@ from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
     from s2sent.vectors.bulk import Summary, encode_files
-    from s2sent.vectors.encoder import TextEncoder
-    from s2sent.vectors.job import encode_texts
+    from s2sent.vectors.encoder import TextEncoder, TorchEncoder, encode_texts
     from s2sent.vectors.precision import Precision
-    from s2sent.vectors.torch_encoder import TorchEncoder
 
 __all__ = ["Precision", "Summary", "TextEncoder", "TorchEncoder", "encode_files", "encode_texts"]
 
@@ -25,8 +23,8 @@ __getattr__ = lazy(
         "Precision": "s2sent.vectors.precision",
         "Summary": "s2sent.vectors.bulk",
         "TextEncoder": "s2sent.vectors.encoder",
-        "TorchEncoder": "s2sent.vectors.torch_encoder",
+        "TorchEncoder": "s2sent.vectors.encoder",
         "encode_files": "s2sent.vectors.bulk",
-        "encode_texts": "s2sent.vectors.job",
+        "encode_texts": "s2sent.vectors.encoder",
     },
 )

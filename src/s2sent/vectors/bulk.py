@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s2sent.errors import ConfigError, S2SentError
-from s2sent.vectors.encoder import open_text_encoder
+from s2sent.vectors.encoder import EncodeOptions, text_encoder
 from s2sent.vectors.job import Job, Options, Progress
 from s2sent.vectors.outputs import assemble, check_output, problems_file
 from s2sent.vectors.precision import Form
@@ -111,7 +111,7 @@ def encode_files(
     output = Path(output)
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     check_output(output, labelled=id_column is not None, with_text=with_text)
-    options = Options(Form(precision, dim, normalize), long, with_text, batch_tokens)
+    options = Options(Form(precision, dim, normalize), EncodeOptions(long, batch_tokens), with_text)
     source = Source.of(
         inputs,
         leave_out=problems_file(output),  # an earlier start may have left it where a glob finds it
@@ -127,7 +127,8 @@ def encode_files(
     if engine == "ray" and not isinstance(model, str | Path):
         raise ConfigError("engine='ray' needs the model's folder or name: every worker loads it for itself.")
 
-    encoder, fingerprint = open_text_encoder(model, device)
+    encoder = text_encoder(model, device)
+    fingerprint = encoder.fingerprint
     started = time.perf_counter()
     options.form.check(encoder.dimension)
     shards = Shards(output)

@@ -1,77 +1,377 @@
-"""What bulk encoding asks of a model, whatever runs it."""
+"""From texts to vectors: what any model has to offer for it, and batches by a budget of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.errors import ModelError
+from s2sent.errors import ConfigError, DataError, ModelError
+from s2sent.model.text import TextPipeline, check_texts
+from s2sent.vectors.precision import unit
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+T = TypeVar("T")
+
+CPU_TOKENS = 1024
+"""Tokens to a batch on a CPU: a small encoder's states stay in the cache, and the overhead of a batch is little."""
+GPU_TOKENS = 32_768
+WINDOW = 8192
+"""Texts that are sorted by length among themselves, and tokenised while those before them are computed."""
+
+_SAMPLES = ("A man is playing a guitar.", " Straße, naïve café; 東京 [MASK] <mask> ", "one two three four ")
+"""Texts on which our tokens must be the host's: plain; odd letters, spaces and special tokens; and, repeated, long."""
+
 
 class TextEncoder(Protocol):
-    """What bulk encoding needs of a model: tokens of texts, and vectors of batches of tokens."""
+    """What a model needs to turn texts into vectors here: `TorchEncoder` and an exported model have it."""
+
+    @property
+    def pipeline(self) -> TextPipeline:
+        """How it reads text."""
 
     @property
     def dimension(self) -> int:
         """Features of a vector."""
 
     @property
-    def max_tokens(self) -> int:
-        """The longest sequence a batch may hold, special tokens and template included."""
-
-    @property
-    def room(self) -> int:
-        """Content tokens that fit in one sequence."""
-
-    @property
     def normalizes(self) -> bool:
-        """Whether the model gives every vector length 1, to which a mean of its vectors must then be brought, too."""
+        """Whether its vectors have length 1, and a mean of them must get it, too."""
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return each text's content tokens: no special tokens, not truncated."""
-
-    def frame(self, tokens: list[int]) -> list[int]:
-        """Return one sequence as the model sees it: special tokens or template around at most `room` content tokens."""
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the vectors may."""
 
     def embed(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension)."""
+        """Run one batch of sequences that `pipeline` made, and return its vectors: (b, dimension)."""
 
 
-def open_text_encoder(
-    model: SentenceTransformer | TextEncoder | str | Path, device: str | None = None, threads: int | None = None
-) -> tuple[TextEncoder, str]:
-    """Return an encoder and a fingerprint of all that decides its vectors.
+class UnsupportedModelError(ModelError):
+    """The model reads something else than text, or reads it in a way that is not known here."""
+
+
+class TorchEncoder:
+    """A `SentenceTransformer` as a `TextEncoder`: the same vectors as its `encode` gives, in batches of our own.
+
+    Any modules may follow the first, which must be a text `Transformer`.
 
     Args:
-        model: A model's folder, its name on the hub, or the model itself: a `SentenceTransformer`, or an encoder that
-            has a `fingerprint`.
-        device: Where to run what is loaded; by default the best there is.
-        threads: How many threads an exported model may use; by default one for each core.
-    """
-    from s2sent.model.fingerprint import fingerprint_folder, fingerprint_model
+        model: The model. It is put into evaluation mode.
+        output: Which of the model's features is returned, flattened to a row per text.
+        fingerprint: That of the folder the model was loaded from; by default it is computed from the weights.
 
+    Raises:
+        UnsupportedModelError: the model does something to text that is not known here, so the vectors would be others.
+    """
+
+    def __init__(
+        self, model: SentenceTransformer, output: str = "sentence_embedding", fingerprint: str | None = None
+    ) -> None:
+        from sentence_transformers.base.modules import Normalize, Transformer
+
+        from s2sent.model.prompts import pipeline_of
+
+        model.eval()
+        self.model, self.output, self._fingerprint = model, output, fingerprint
+        self.encoder: Any = model[0]
+        self.device = model.device
+        if not isinstance(self.encoder, Transformer) or getattr(self.encoder, "tokenizer", None) is None:
+            raise UnsupportedModelError(
+                f"Bulk encoding needs a Transformer with a tokenizer in front, and this model begins with "
+                f"{type(self.encoder).__name__}. Encode with model.encode instead."
+            )
+        self.pipeline = pipeline_of(model)
+        self.normalizes = isinstance(list(model)[-1], Normalize) and model.truncate_dim is None
+        self._constant = self._check_tokens()
+        self.dimension = self.embed(self.pipeline.token_ids(_SAMPLES[:1])).shape[1]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes whenever the vectors may."""
+        from s2sent.model.fingerprint import fingerprint_model
+
+        return self._fingerprint or fingerprint_model(self.model)
+
+    def embed(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Run one batch of sequences that `pipeline` made, and return its vectors: (b, dimension)."""
+        import torch
+
+        with torch.inference_mode():
+            rows = self.model(self.features(sequences))[self.output].flatten(1)
+            if self.output == "sentence_embedding":
+                rows = rows[:, : self.model.truncate_dim]
+            result: NDArray[np.float32] = rows.float().cpu().numpy()
+        return result
+
+    def features(self, sequences: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """Pad sequences to one batch, as the host's own preprocessing would."""
+        import torch
+
+        batch = {name: torch.from_numpy(array) for name, array in self.pipeline.pad(sequences).items()}
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()} | self._constant
+
+    def _check_tokens(self) -> dict[str, Any]:
+        """Compare with the host's own preprocessing, and return what it adds that is the same for every text."""
+        import torch
+
+        for sample in (*_SAMPLES[:2], _SAMPLES[2] * min(self.pipeline.max_tokens, 5000)):
+            host = dict(self.model.preprocess([sample], prompt=self.pipeline.prompt or None))
+            ours = {name: torch.from_numpy(row) for name, row in self.pipeline.pad(self._framed(sample)).items()}
+            alike = all(torch.equal(host[name].cpu(), tensor) for name, tensor in ours.items() if name in host)
+            tensors = [name for name, value in host.items() if isinstance(value, torch.Tensor) and name not in ours]
+            if "input_ids" not in host or not alike or any(bool(host[name].any()) for name in tensors):
+                raise UnsupportedModelError(
+                    f"{type(self.encoder.tokenizer).__name__} does something to a text that bulk encoding does not "
+                    "know: its vectors would not be the model's. Encode with model.encode instead."
+                )
+        return {name: value for name, value in host.items() if name not in ours and name not in tensors}
+
+    def _framed(self, text: str) -> list[list[int]]:
+        return [self.pipeline.frame(tokens) for tokens in self.pipeline.tokenize([text])]
+
+
+def text_encoder(
+    model: SentenceTransformer | TextEncoder | str | Path, device: str | None = None, threads: int | None = None
+) -> TextEncoder:
+    """Return the `TextEncoder` of a model.
+
+    Args:
+        model: A model's folder, its name on the hub, or the model itself: a `SentenceTransformer` or a `TextEncoder`.
+        device: Where to run a model that is loaded; by default the best there is.
+        threads: How many threads an exported model may use; by default one for each core.
+
+    Raises:
+        UnsupportedModelError: as of `TorchEncoder`.
+    """
     fingerprint: str | None = None
     loaded: Any = model
     if isinstance(model, str | Path):
+        from s2sent.model.fingerprint import fingerprint_folder
         from s2sent.model.folder import is_export, locate
         from s2sent.runtime.load import load_folder
 
         folder = locate(model)
         loaded = load_folder(folder, device=device, threads=threads if is_export(folder) else None)
         fingerprint = fingerprint_folder(folder)
-    if hasattr(loaded, "frame") and hasattr(loaded, "embed"):
-        fingerprint = fingerprint or getattr(loaded, "fingerprint", None)
-        if fingerprint is None:
-            raise ModelError("This encoder has no fingerprint, so a run could not go on safely. Give its folder.")
-        return loaded, fingerprint
+    return loaded if hasattr(loaded, "embed") else TorchEncoder(loaded, fingerprint=fingerprint)
 
-    from s2sent.vectors.torch_encoder import TorchEncoder
 
-    return TorchEncoder(loaded), fingerprint or fingerprint_model(loaded)
+def token_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Put places together into batches of at most `budget` tokens, padding included; the longest come first.
+
+    A sequence that is longer than the budget is a batch of its own.
+
+    >>> list(token_batches([2, 9, 3, 3], budget=8))
+    [[1], [2, 3], [0]]
+    """
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """How texts are encoded.
+
+    Args:
+        long: A text that is longer than the model takes is cut (`truncate`), or split at the limit and its pieces'
+            vectors averaged by their length (`mean`).
+        batch_tokens: Tokens to a batch, padding included. None: what suits the device.
+        allow_empty: Whether a text without any token is encoded as the special tokens around it, as
+            sentence-transformers does, by a model that can. Otherwise it has no vector.
+    """
+
+    long: str = "truncate"
+    batch_tokens: int | None = None
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.long not in ("truncate", "mean"):
+            raise ConfigError(f"long must be 'truncate' or 'mean', got {self.long!r}.")
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise ConfigError(f"batch_tokens must be at least 1, got {self.batch_tokens}.")
+
+    def budget(self, encoder: TextEncoder) -> int:
+        """Tokens to a batch."""
+        on_cpu = str(getattr(encoder, "device", "cpu")) == "cpu"
+        return self.batch_tokens or (CPU_TOKENS if on_cpu else GPU_TOKENS)
+
+
+@dataclass
+class Encoded:
+    """The vectors of some texts.
+
+    Attributes:
+        vectors: (b, dimension), a row for every text; meaningless where there is a problem.
+        problems: Why a text has no vector, by its place.
+        long: How many texts were longer than the model takes.
+    """
+
+    vectors: NDArray[np.float32]
+    problems: dict[int, str] = field(default_factory=dict)
+    long: int = 0
+
+
+def encode_tokens(
+    encoder: TextEncoder,
+    tokens: Sequence[list[int]],
+    options: EncodeOptions | None = None,
+    on_texts: Callable[[int], None] | None = None,
+) -> Encoded:
+    """Encode texts that are tokenised already.
+
+    Args:
+        encoder: The model.
+        tokens: Each text's own tokens, as `encoder.pipeline.tokenize` gives them.
+        options: How they are encoded.
+        on_texts: Called with the number of texts that are done in addition.
+    """
+    options = options or EncodeOptions()
+    pipeline = encoder.pipeline
+    done = Encoded(np.zeros((len(tokens), encoder.dimension), dtype=np.float32))
+    pieces: list[tuple[int, list[int]]] = []  # a text's place, and tokens of it that fit
+    split: set[int] = set()
+    for place, content in enumerate(tokens):
+        if not pipeline.accepts(content) and not (options.allow_empty and pipeline.encodes_empty):
+            done.problems[place] = (
+                "has only special tokens, and nothing to select from"
+                if content
+                else "has nothing in it that the model's tokenizer can read"
+            )
+        elif options.long == "mean" and len(content) > pipeline.room:
+            split.add(place)
+            starts = range(0, len(content), pipeline.room)
+            pieces += [(place, content[start : start + pipeline.room]) for start in starts]
+        else:
+            pieces.append((place, content))
+        done.long += len(content) > pipeline.room
+
+    sequences = [pipeline.frame(content) for _, content in pieces]
+    for batch in token_batches([len(sequence) for sequence in sequences], options.budget(encoder)):
+        for index, vector in _embed(encoder, sequences, batch, done.problems, pieces):
+            place, content = pieces[index]
+            if place in split:
+                done.vectors[place] += vector * np.float32(len(content) / len(tokens[place]))
+            else:
+                done.vectors[place] = vector
+        if on_texts is not None:
+            on_texts(sum(pieces[index][0] not in split for index in batch))
+    if split:
+        places = sorted(split)
+        if encoder.normalizes:
+            done.vectors[places] = unit(done.vectors[places])
+        if on_texts is not None:
+            on_texts(len(places))
+    for place in np.flatnonzero(~np.isfinite(done.vectors).all(axis=1)).tolist():
+        done.problems.setdefault(place, NOT_FINITE)
+    return done
+
+
+NOT_FINITE = "has no finite vector"
+
+
+def _embed(
+    encoder: TextEncoder,
+    sequences: Sequence[list[int]],
+    batch: list[int],
+    problems: dict[int, str],
+    pieces: Sequence[tuple[int, list[int]]],
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Yield the batch's vectors by their index; what the model refuses becomes its text's problem."""
+    try:
+        yield from zip(batch, encoder.embed([sequences[index] for index in batch]), strict=True)
+    except DataError as error:
+        if len(batch) == 1:
+            problems[pieces[batch[0]][0]] = f"is refused by the model: {error}"
+            return
+        for index in batch:  # one by one the text is found
+            yield from _embed(encoder, sequences, [index], problems, pieces)
+
+
+def encode_texts(
+    encoder: TextEncoder, texts: str | Collection[str], options: EncodeOptions | None = None
+) -> NDArray[np.floating]:
+    """Encode texts that are in memory: (b, dimension), in their order; of a single text, (dimension,).
+
+    Args:
+        encoder: The model, such as `TorchEncoder(model)` or an exported one.
+        texts: The texts, as `model.encode` takes them.
+        options: How they are encoded.
+
+    Raises:
+        DataError: a text has nothing to encode; the message says which.
+        ModelError: a text has a vector that is not finite.
+    """
+    single, texts = isinstance(texts, str), check_texts(texts)
+    if not texts:
+        return np.array([])  # without a dimension, as sentence-transformers does
+    vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
+    windows = ((start, texts[start : start + WINDOW]) for start in range(0, len(texts), WINDOW))
+    for start, tokens in prefetch((start, encoder.pipeline.tokenize(window)) for start, window in windows):
+        encoded = encode_tokens(encoder, tokens, options)
+        if encoded.problems:
+            place, reason = min(encoded.problems.items())
+            where = f"Input {start + place + 1} of {len(texts)}, {texts[start + place][:60]!r}, {reason}."
+            raise (
+                ModelError(f"{where} Check the model.") if reason == NOT_FINITE else DataError(f"{where} Leave it out.")
+            )
+        vectors[start : start + len(tokens)] = encoded.vectors
+    return vectors[0] if single else vectors
+
+
+def encode_function(model: Any) -> Callable[[list[str]], Any]:
+    """Return a function from texts to vectors, one row each, for anything that can encode.
+
+    A `TextEncoder`, and a model that `TorchEncoder` takes, is run in batches by tokens; another model by its own
+    `encode`; a function is returned as it is. A text without any token is encoded where the model can.
+    """
+    if callable(getattr(model, "encode", None)) and hasattr(model, "state_dict"):
+        try:
+            model = TorchEncoder(model)
+        except UnsupportedModelError:
+            return lambda texts: model.encode(texts, show_progress_bar=False)
+    if hasattr(model, "embed"):
+        return lambda texts: encode_texts(model, texts, EncodeOptions(allow_empty=True))
+    if callable(model):
+        return model  # type: ignore[no-any-return]
+    raise ModelError(
+        f"{model!r} cannot encode sentences: give a model folder, a hub id, a SentenceTransformer or a function that "
+        "takes a list of sentences and returns one vector each."
+    )
+
+
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """Make the next item in a thread while the present one is used: reading and tokenising beside computing."""
+    end = object()
+
+    def begin() -> Future[T | object]:
+        coming: Future[T | object] = Future()
+
+        def work() -> None:
+            try:
+                coming.set_result(next(items, end))
+            except BaseException as error:
+                coming.set_exception(error)
+
+        # A daemon: who interrupts must not wait until a silent standard input says something.
+        Thread(target=work, daemon=True).start()
+        return coming
+
+    coming = begin()
+    while (item := coming.result()) is not end:
+        coming = begin()
+        yield item  # type: ignore[misc]

@@ -16,7 +16,7 @@ from typing import Any
 
 from s2sent.errors import ConfigError, ModelError, S2SentError
 from s2sent.model.folder import is_export
-from s2sent.vectors.encoder import open_text_encoder
+from s2sent.vectors.encoder import text_encoder
 from s2sent.vectors.job import Job, Options, Progress, expect
 from s2sent.vectors.shards import Shard, Shards
 from s2sent.vectors.sources import STANDARD_INPUT, Source
@@ -121,8 +121,8 @@ class _Worker:
     """Loads the model once, then makes shards."""
 
     def __init__(self, model: str, fingerprint: str, options: Options, shards: Shards, device: str | None) -> None:
-        encoder, found = open_text_encoder(model, device, threads=1)  # Ray has given it one processor
-        if found != fingerprint:
+        encoder = text_encoder(model, device, threads=1)  # Ray has given it one processor
+        if encoder.fingerprint != fingerprint:
             raise ModelError(f"{model} on a worker is not the model that it is where the command was given.")
         self.job = Job(encoder, options, shards)
 
@@ -131,7 +131,7 @@ class _Worker:
         for pickled in batch["window"]:
             window = pickle.loads(pickled)
             if not self.job.shards.path(window.group, window.number).exists():  # a worker may have died right behind it
-                self.job.encode(window, self.job.encoder.tokenize(window.texts))
+                self.job.encode(window, self.job.encoder.pipeline.tokenize(window.texts))
             rows.append(window.rows)
             shares.append(window.share)
         return {"rows": rows, "share": shares}

@@ -16,8 +16,7 @@ from typing import IO, Any, cast
 
 from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_rows
 from s2sent.errors import ConfigError, DataError
-from s2sent.texts import lone_surrogate
-from s2sent.untrusted import exists, is_folder, open_file, readable
+from s2sent.untrusted import exists, is_folder, lone_surrogate, open_file, readable
 
 STANDARD_INPUT = "-"
 WINDOW = 8192

@@ -36,8 +36,7 @@ from s2sent.errors import DataError, ModelError
 from s2sent.model.backbone import Backbone
 from s2sent.model.pooling import PoolingMode, SelectivePooling, layout_of, pooling_of
 from s2sent.selection import SelectionConfig, Selector, TokenBasis, low_frequencies
-from s2sent.vectors.batches import CPU_TOKENS, GPU_TOKENS, token_batches
-from s2sent.vectors.torch_encoder import TorchEncoder
+from s2sent.vectors.encoder import CPU_TOKENS, GPU_TOKENS, TorchEncoder, token_batches
 
 VERSION = 1
 """Raised when the same model and texts give other files."""
@@ -111,7 +110,7 @@ class StateEncoder:
         self._pool = SelectivePooling(self.dim, SelectionConfig(blocks=1, fusion="last", gate="none"), self.pooling)
         self._pool._mask_token_id = getattr(transformer.tokenizer, "mask_token_id", None)
         # Or it raises now, before anything long is done.
-        tried = self.run([self.encoder.frame(self.encoder.tokenize(["One sentence."])[0])], Sums(((0, 0),)))
+        tried = self.run(self.encoder.pipeline.token_ids(["One sentence."]), Sums(((0, 0),)))
         self.width = tried["own"].shape[1]
 
     @torch.inference_mode()
@@ -195,8 +194,8 @@ def _keep_part(
     encoder: StateEncoder, texts: Sequence[str], states: FrozenStates, number: int, budget: int
 ) -> Iterator[int]:
     """Encode and write one part; yield how many of its texts are done."""
-    content = encoder.encoder.tokenize(texts)
-    sequences = [encoder.encoder.frame(tokens) if tokens else [] for tokens in content]
+    pipeline = encoder.encoder.pipeline
+    sequences = [pipeline.frame(tokens) if tokens else [] for tokens in pipeline.tokenize(texts)]
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     kept: dict[str, NDArray[Any]] = {
         "cosines": np.zeros((len(texts), len(states.sums.cosines), states.dim), dtype=np.float16),
