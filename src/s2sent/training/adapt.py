@@ -37,11 +37,10 @@ from s2sent.training.frozen import (
     AS_IS,
     NOISE,
     Contrast,
+    Crops,
     Form,
     FormResult,
     FrozenTrainer,
-    Objective,
-    Pieces,
     Ranking,
     best_of,
     block_scales,
@@ -273,10 +272,10 @@ class _Adaptation:
         return result
 
     @staticmethod
-    def _kept_as_it_is(objective: Objective) -> str:
-        if isinstance(objective, Pieces):
+    def _kept_as_it_is(objective: Contrast) -> str:
+        if isinstance(objective, Crops):
             return (
-                "The model as it is finds nearly all pieces of text that other forms find: its last block still knows "
+                "The model as it is finds nearly all crops of text that other forms find: its last block still knows "
                 "what a text says, and the model is kept as it is. Pairs or scored pairs can tell more than plain text."
             )
         return (
@@ -353,11 +352,11 @@ class _Adaptation:
         rows = rows[readable]
         train, held_out = self._split(rows)
         temperature = self.recipe.temperature
-        objective: Objective = (Pieces if self.examples.kind is Kind.TEXT else Contrast)(rows, temperature)
+        objective = (Crops if self.examples.kind is Kind.TEXT else Contrast)(rows, temperature)
         if self.examples.scores is not None:
             scores = torch.from_numpy(self.examples.scores)[readable].float()
             # Groups large enough to rank in, and enough of them to tell the error of their mean.
-            objective = Ranking(rows, scores, temperature, group=min(32, max(4, len(held_out) // 16)))
+            objective = Ranking(rows, temperature, group=min(32, max(4, len(held_out) // 16)), scores=scores)
         # Copies of their own: training is on the CPU, wherever the model is, and must not touch it.
         behind = [copy.deepcopy(module).cpu().requires_grad_(False) for module in self.encoder.behind[1:]]
         return FrozenTrainer(

@@ -1,4 +1,4 @@
-"""Training on the kept states of a frozen encoder: any form of selection, in seconds.
+"""Train any form of selection on the kept states of a frozen encoder, in seconds.
 
 A form turns an encoder's states into one vector: the model as it is, one weight per block, weights per feature, or the
 gate that sees the sentence; each alone or with one linear map behind it. The encoder does not change, so it is not run.
@@ -10,8 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -28,20 +27,19 @@ from s2sent.vectors.states import FrozenStates
 AS_IS = "as-is"
 """The form that changes nothing."""
 NOISE = 2.0
-"""Standard errors of the held-out difference by which a form must beat the model as it is; more where few losses tell
-the error, as Student's t has it."""
+"""Standard errors of the held-out difference by which a form must beat the model as it is. Where few losses estimate
+the error, Student's t asks for more."""
 SMALLEST_GAIN = 1e-3
-"""In the loss: below it, no difference is worth a change, however sure."""
-WATCHED = 512
-"""Held-out examples, at most, that are looked at on the way, to find the best start, step and learning rate. Forms are
-compared on the other ones."""
+"""A smaller difference in the loss is not worth a change, however certain."""
+MOST_VALIDATION = 512
+"""Held-out examples, at most, that choose start, step and learning rate. Forms are compared on the others."""
 TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.4, 1.0, 4.0, 1e6)
 """A form is judged at the one of these that suits it best: at a fixed temperature, a form whose cosines are merely
-smaller would look better. At the last one, everything is a guess."""
+smaller would look better. At the last one, every candidate is equally likely."""
 CHUNK = 512
-"""Texts whose vectors are made together."""
+"""Texts whose vectors are computed together."""
 UNEQUAL = 4.0
-"""Where the largest of the blocks is so many times the smallest, each is divided by its own size."""
+"""Blocks are divided by their size where the largest is this many times the smallest."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Form:
     """A way from an encoder's states to a vector.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         selection: How vectors are selected from the states; None: as the model does it.
         map: Whether a linear map follows.
         starts: Values of `SelectionConfig.prior` to start from: the one with the lower held-out loss is trained.
@@ -63,17 +61,17 @@ class Form:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a form is trained.
+    """How a form is trained; the fields are those of `AdaptRecipe`.
 
     Attributes:
-        steps: How many steps; the learning rates fall linearly to 0.
-        batch_size: Examples to a step.
+        steps: Number of steps; the learning rates fall linearly to 0.
+        batch_size: Examples in a step.
         temperature: τ of the contrastive loss, and of the ranking loss for scored pairs.
-        gate_learning_rate: Of the gate's matrices.
-        bias_learning_rate: Of the logits per block or per feature.
-        map_learning_rates: Of the linear map: each is tried, and the best on held-out data kept.
-        evaluate_every: Steps between two looks at the held-out loss.
-        seed: Decides the order of the examples and the new weights.
+        gate_learning_rate: For the gate's matrices.
+        bias_learning_rate: For the logits per block or per feature.
+        map_learning_rates: For the linear map: each is tried, and the best on held-out data kept.
+        evaluate_every: Steps between two evaluations of the held-out loss.
+        seed: Decides the order of the examples and the initial weights.
     """
 
     steps: int = 200
@@ -86,55 +84,44 @@ class TrainingOptions:
     seed: int = 0
 
 
-class Objective(Protocol):
-    """What a form is trained for, and judged by on held-out examples."""
-
-    rows: Tensor
-    """(examples, columns): the number of each text."""
-    group: int
-    """Held-out examples whose losses are computed together."""
-
-    def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return losses (k,) of some examples, from a tensor (b, d) of vectors for each column; their mean counts."""
-
-    def tempered(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the losses at every temperature: (k, temperatures)."""
-
-    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the losses by which forms are compared, on held-out examples: one column for each way to look."""
-
-    def is_enough(self, base: float, loss: float) -> bool:
-        """Whether a form of this loss, which is lower by more than the noise, is reason enough to leave the base."""
-
-
 @dataclass
 class Contrast:
-    """InfoNCE: the anchor's own positive against everybody's positives and hard negatives."""
+    """InfoNCE: the anchor's own positive against all positives and hard negatives of the batch.
+
+    Also the base of the other objectives.
+
+    Attributes:
+        rows: (examples, columns): the number of each text.
+        temperature: τ while training.
+        group: Held-out examples whose losses are computed together.
+    """
 
     rows: Tensor
     temperature: float
     group: int = 256
 
     def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return one loss per example. A candidate that is the anchor's own text, or its positive's, does not count."""
-        target = torch.arange(len(examples))
-        return F.cross_entropy(self.cosines(columns, examples) / self.temperature, target, reduction="none")
+        """Return the losses (k,) of some examples, from vectors (b, d) for each column."""
+        return _cross_entropy(self._cosines(columns, examples), self.temperature)
 
-    def tempered(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the same at every temperature."""
-        cosines, target = self.cosines(columns, examples), torch.arange(len(examples))
-        return torch.stack([F.cross_entropy(cosines / t, target, reduction="none") for t in TEMPERATURES], dim=1)
+    def held_out_losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the losses at every temperature: (k, temperatures)."""
+        cosines = self._cosines(columns, examples)
+        return torch.stack([_cross_entropy(cosines, temperature) for temperature in TEMPERATURES], dim=1)
 
-    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the losses at every temperature."""
-        return self.tempered(columns, examples)
+    def criterion(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return what forms are compared by, on held-out examples: (k, …); the column with the lowest mean counts."""
+        return self.held_out_losses(columns, examples)
 
     def is_enough(self, base: float, loss: float) -> bool:
-        """Whatever is more than the noise."""
+        """Whether a significantly lower loss than the base's is reason enough to change the model."""
         return True
 
-    def cosines(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the cosines of anchors and candidates (b, c); the first b candidates are the positives."""
+    def _cosines(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the cosines of anchors and candidates (b, c); the first b candidates are the positives.
+
+        A candidate that is the anchor's own text, or its positive's, does not count.
+        """
         anchors, *others = (F.normalize(column, dim=1) for column in columns)
         rows = self.rows[examples]
         candidates = rows[:, 1:].T.reshape(-1)
@@ -143,61 +130,54 @@ class Contrast:
         return (anchors @ torch.cat(others).T).masked_fill(same, -math.inf)
 
 
-@dataclass
-class Pieces(Contrast):
-    """Plain text: two pieces of a line shall find each other.
+def _cross_entropy(cosines: Tensor, temperature: float) -> Tensor:
+    return F.cross_entropy(cosines / temperature, torch.arange(len(cosines)), reduction="none")
 
-    A low loss alone says little here: pieces share words, so the lower blocks are good at it in every encoder. What
-    tells an encoder whose last block has turned to another task is that it loses pieces which other states find.
-    So forms are compared by the share of pieces that do not find their other half, and one is kept only if it loses
-    a fourth of what the model as it is loses, or fewer, and 5 in 100 fewer. docs/adapt.md has the measurements.
+
+@dataclass
+class Crops(Contrast):
+    """Plain text: two crops of a line shall find each other.
+
+    A low loss alone says little here: crops share words, so the lower blocks are good at it in every encoder. What
+    identifies an encoder whose last block has turned to another task is that it misses crops which other states find.
+    So forms are compared by the share of crops that do not find their other half, and one is kept only if it misses
+    at most a fourth of what the model as it is misses, and 5 in 100 fewer. docs/adapt.md has the measurements.
     """
 
     group: int = 512
 
-    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return 1 for a piece that does not find its other half, else 0."""
-        found = self.cosines(columns, examples).argmax(dim=1) == torch.arange(len(examples))
-        return (~found).float()[:, None]  # whatever the temperature
+    def criterion(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return 1 for a crop that does not find its other half, else 0: (k, 1)."""
+        found = self._cosines(columns, examples).argmax(dim=1) == torch.arange(len(examples))
+        return (~found).float()[:, None]
 
     def is_enough(self, base: float, loss: float) -> bool:
-        """Only where the model as it is has lost much that the form finds."""
+        """Only where the model as it is misses much that the form finds."""
         return base >= 4 * loss and base - loss >= 0.05
 
 
 @dataclass
-class Ranking:
-    """CoSENT: a pair with a higher score shall have a higher cosine. The host's loss, over groups of pairs."""
+class Ranking(Contrast):
+    """CoSENT: a pair with a higher score shall have a higher cosine. The host's loss, one for each group of pairs."""
 
-    rows: Tensor
-    scores: Tensor
-    temperature: float
-    group: int
+    scores: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return one loss for the whole group."""
+        """Return one loss (1,) for the whole group."""
         return self._loss(columns, examples, self.temperature)[None]
 
-    def tempered(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the same at every temperature."""
-        return torch.stack([self._loss(columns, examples, t) for t in TEMPERATURES])[None]
-
-    def judged(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
-        """Return the losses at every temperature."""
-        return self.tempered(columns, examples)
+    def held_out_losses(self, columns: Sequence[Tensor], examples: Tensor) -> Tensor:
+        """Return the same at every temperature: (1, temperatures)."""
+        return torch.stack([self._loss(columns, examples, temperature) for temperature in TEMPERATURES])[None]
 
     def _loss(self, columns: Sequence[Tensor], examples: Tensor, temperature: float) -> Tensor:
         cosent = CoSENTLoss(None, scale=1 / temperature)  # type: ignore[arg-type]
         loss: Tensor = cosent.compute_loss_from_embeddings(list(columns), self.scores[examples])
         return loss
 
-    def is_enough(self, base: float, loss: float) -> bool:
-        """Whatever is more than the noise."""
-        return True
-
 
 class Head(nn.Module):
-    """What is trained of a form: a selector, and the linear map behind what the model has behind its pooling.
+    """The trained part of a form: a selector, and the linear map behind what the model has behind its pooling.
 
     Args:
         form: The form.
@@ -330,7 +310,7 @@ class FrozenTrainer:
     Args:
         states: The kept states.
         indices: From the blocks of a selection to the states they are.
-        objective: What is trained for.
+        objective: The loss.
         train: Numbers of the examples to train on.
         held_out: Numbers of the examples to judge by.
         options: How.
@@ -339,7 +319,7 @@ class FrozenTrainer:
 
     states: FrozenStates
     indices: Callable[[SelectionConfig], tuple[int, ...]]
-    objective: Objective
+    objective: Contrast
     train: Tensor
     held_out: Tensor
     options: TrainingOptions
@@ -360,7 +340,7 @@ class FrozenTrainer:
         head.load_state_dict(weights)
         return FormResult(
             form=form,
-            losses=self._judged(head, reader),
+            losses=self._criterion(head, reader),
             step=step,
             parameters=sum(parameter.numel() for _, parameter in head.learned()),
             shares=self._shares(head, reader),
@@ -389,7 +369,7 @@ class FrozenTrainer:
         losses = []
         for option in options:
             head, reader = self.head(option, reader)
-            losses.append(self._watch(head, reader))
+            losses.append(self._validation_loss(head, reader))
         return options[int(np.argmin(losses))]
 
     def _run(self, head: Head, reader: Reader, map_learning_rate: float) -> tuple[float, int]:
@@ -400,7 +380,7 @@ class FrozenTrainer:
             "bias": options.bias_learning_rate,
             "map": map_learning_rate,
         }
-        best = (self._watch(head, reader), 0)
+        best = (self._validation_loss(head, reader), 0)
         weights = copy.deepcopy(head.state_dict())
         learned = head.learned()
         if not learned:
@@ -414,7 +394,7 @@ class FrozenTrainer:
             optimizer.step()
             schedule.step()
             if step % options.evaluate_every == 0 or step == options.steps:
-                held_out = self._watch(head, reader)
+                held_out = self._validation_loss(head, reader)
                 if held_out < best[0]:
                     best, weights = (held_out, step), copy.deepcopy(head.state_dict())
         head.load_state_dict(weights)
@@ -444,31 +424,31 @@ class FrozenTrainer:
             groups = groups[:-1]
         return torch.cat([losses(self._columns(head, reader, group), group) for group in groups])
 
-    def _watch(self, head: Head, reader: Reader) -> float:
-        """The loss by which start, step and learning rate are found, at the temperature that suits the head best."""
-        losses = self.held_out_losses(head, reader, self.watched, self.objective.tempered)
+    def _validation_loss(self, head: Head, reader: Reader) -> float:
+        """The loss that chooses start, step and learning rate, at the temperature that suits the head best."""
+        losses = self.held_out_losses(head, reader, self.validation, self.objective.held_out_losses)
         return float(losses.mean(dim=0).min())
 
-    def _judged(self, head: Head, reader: Reader) -> NDArray[np.float64]:
-        """The losses of the examples that forms are compared on, at the temperature that suits this one best."""
-        losses = self.held_out_losses(head, reader, self.compared, self.objective.judged)  # (k, temperatures)
+    def _criterion(self, head: Head, reader: Reader) -> NDArray[np.float64]:
+        """The losses that forms are compared by, at the temperature that suits this one best."""
+        losses = self.held_out_losses(head, reader, self.comparison, self.objective.criterion)  # (k, temperatures)
         return losses[:, losses.mean(dim=0).argmin()].numpy().astype(np.float64)
 
     @property
-    def watched(self) -> Tensor:
-        """The held-out examples by which the best start, step and learning rate are found."""
-        return self.held_out[: min(WATCHED, len(self.held_out) // 2)]
+    def validation(self) -> Tensor:
+        """The held-out examples that choose start, step and learning rate."""
+        return self.held_out[: min(MOST_VALIDATION, len(self.held_out) // 2)]
 
     @property
-    def compared(self) -> Tensor:
+    def comparison(self) -> Tensor:
         """The other held-out examples, on which forms are compared."""
-        return self.held_out[len(self.watched) :]
+        return self.held_out[len(self.validation) :]
 
     @torch.inference_mode()
     def _shares(self, head: Head, reader: Reader) -> dict[int, float]:
         if head.selector is None:
             return {}
-        texts = torch.unique(self.objective.rows[self.held_out[:WATCHED]])[:WATCHED]
+        texts = torch.unique(self.objective.rows[self.held_out[:MOST_VALIDATION]])[:MOST_VALIDATION]
         weights = head.select(reader, texts).weights  # (b, n, d)
         return dict(zip(reader.indices, weights.mean(dim=(0, 2)).tolist(), strict=True))
 
@@ -507,7 +487,7 @@ def block_scales(sizes: Tensor) -> tuple[float, ...]:
     return tuple(round(float(size), 6) for size in sizes / sizes[-1])
 
 
-def best_of(results: Sequence[FormResult], objective: Objective) -> FormResult:
+def best_of(results: Sequence[FormResult], objective: Contrast) -> FormResult:
     """Return the form with the lowest held-out loss of those that beat the first, or the first: the model as it is."""
     base = results[0]
     better = [one for one in results[1:] if one.beats(base) and objective.is_enough(base.loss, one.loss)]
