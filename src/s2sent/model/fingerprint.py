@@ -1,4 +1,4 @@
-"""A digest of all that decides a model's vectors, so that a changed model is never served old scores."""
+"""A digest of all that decides a model's vectors, so that cached scores are never those of another model."""
 
 import hashlib
 import json
@@ -11,20 +11,20 @@ from s2sent.model.allowed import PICKLES
 from s2sent.untrusted import open_file, readable
 
 _NOT_THE_MODEL = {".md", ".png", ".svg", ".pdf", ".lock", ".log", *PICKLES}
-"""Files beside a model that no vector depends on. Pickles are never read, whatever they hold."""
+"""Files that no vector depends on. Pickles are never read."""
 _SET_BY_ENCODING = ("padding", "truncation")
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """The digest of a model folder: the name and content of every file that may matter.
+    """Return the digest of a model folder: the name and content of every file that may matter.
 
     Raises:
-        ModelError: there is nothing in the folder.
+        ModelError: the folder is empty.
     """
     digest = hashlib.sha256()
     files = sorted(path for path in _files(folder, frozenset()) if path.suffix not in _NOT_THE_MODEL)
     if not files:
-        raise ModelError(f"{folder} holds no model: it is empty.")
+        raise ModelError(f"{folder} has no model: it is empty.")
     for path in files:
         with open_file(path, error=ModelError) as file, readable(path, error=ModelError):
             content = hashlib.file_digest(file, "sha256").hexdigest()
@@ -33,7 +33,7 @@ def fingerprint_folder(folder: Path) -> str:
 
 
 def _files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
-    """Every file that is not hidden, through links to other folders, too; one that leads back up is not followed."""
+    """Yield every file that is not hidden. Links to folders are followed, unless they lead back up."""
     above = above | {folder.resolve()}
     for path in folder.iterdir():
         if path.name.startswith(".") or path.name == "__pycache__":
@@ -45,12 +45,14 @@ def _files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 
 def fingerprint_model(model: Any) -> str:
-    """The digest of a loaded SentenceTransformer: its weights, its modules and their settings, its tokenizer."""
+    """Return the digest of a loaded SentenceTransformer: its weights, its modules and their settings, its tokenizer."""
+    import torch
+
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         values = tensor.detach().cpu().contiguous()
         digest.update(f"{name}\0{values.dtype}\0{tuple(values.shape)}\0".encode())
-        digest.update(values.flatten().view(dtype=_bytes_type()).numpy().data)
+        digest.update(values.flatten().view(dtype=torch.uint8).numpy().data)
     digest.update(repr(model).encode())
     for module in model.modules():
         settings = {key: getattr(module, key, None) for key in getattr(module, "config_keys", ())}
@@ -58,11 +60,7 @@ def fingerprint_model(model: Any) -> str:
         to_json = getattr(getattr(module, "config", None), "to_json_string", None)
         if to_json is not None:
             digest.update(to_json().encode())
-    prompts = (
-        getattr(model, "prompts", None),
-        getattr(model, "default_prompt_name", None),
-        getattr(model, "truncate_dim", None),
-    )
+    prompts = tuple(getattr(model, name, None) for name in ("prompts", "default_prompt_name", "truncate_dim"))
     digest.update(repr((prompts, model.get_max_seq_length())).encode())
     tokenizer = getattr(model, "tokenizer", None)
     sides = [getattr(tokenizer, f"{name}_side", None) for name in ("padding", "truncation")]
@@ -73,9 +71,3 @@ def fingerprint_model(model: Any) -> str:
         state = {key: part for key, part in json.loads(backend.to_str()).items() if key not in _SET_BY_ENCODING}
         digest.update(json.dumps(state, sort_keys=True).encode())
     return digest.hexdigest()
-
-
-def _bytes_type() -> Any:
-    import torch
-
-    return torch.uint8

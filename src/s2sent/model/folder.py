@@ -1,6 +1,6 @@
-"""A model's folder: found by path or by name, and checked before anything in it is used.
+"""Find a model's folder by path or name, and check it before anything in it is used.
 
-The check reads json and headers alone, and imports neither torch nor the host.
+The check reads json files and the headers of weights. It imports neither torch nor sentence-transformers.
 """
 
 from __future__ import annotations
@@ -12,27 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from s2sent import untrusted
 from s2sent.errors import ModelError
 from s2sent.model import allowed
-from s2sent.model.allowed import check_backbone_config, check_keys, check_sizes, check_tokens
-from s2sent.model.weights import Stored, read_header
-from s2sent.untrusted import Table, exists, is_file, is_folder, shown
-
-_VOCABULARIES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
-# Of a hub repository: no code, no pickles, and of graphs only an export's own.
-_WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
-
+from s2sent.model.rules import check_keys
+from s2sent.model.weights import Tensor, read_header
+from s2sent.untrusted import Table, exists, is_file, is_folder, read_json, readable, shown
 
 EXPORT_CONFIG = "s2sent_export.json"
 """The file that makes a folder an exported model's."""
+_VOCABULARIES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json"),
+    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+)
+# Of a hub repository: no code, no pickles, and of graphs only an export's own.
+_WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
+_AGAIN = "Copy or save the model again."
 
 
 def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
@@ -60,7 +54,7 @@ def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
 
 
 def find_folder(model: str | Path) -> Path | None:
-    """The folder of a model given by path, or `None` for what can be a name on the hub."""
+    """Return the folder of a model given by path, or `None` for what can be a name on the hub."""
     try:
         folder = Path(model).expanduser()
     except RuntimeError as error:  # ~somebody
@@ -75,32 +69,6 @@ def find_folder(model: str | Path) -> Path | None:
     return None
 
 
-_AGAIN = "Copy or save the model again."
-
-
-@dataclass
-class CheckedFolder:
-    """A folder that may be loaded.
-
-    Attributes:
-        folder: The folder.
-        weights: For the folder of each module that has weights, what its files have.
-        encoders: The folders of its Transformers.
-        modules: The folders of its modules, in their order.
-    """
-
-    folder: Path
-    weights: dict[Path, dict[str, Stored]] = field(default_factory=dict)
-    encoders: list[Path] = field(default_factory=list)
-    modules: list[Path] = field(default_factory=list)
-
-    def stored(self, place: Path) -> dict[str, Stored]:
-        """Return what the files of a module have, those of modules inside it included."""
-        own = self.weights.get(place)
-        inside = [found for path, found in self.weights.items() if path.is_relative_to(place)]
-        return own if own is not None else {name: entry for found in inside for name, entry in found.items()}
-
-
 def is_sentence_model(folder: Path) -> bool:
     """Whether the folder is a sentence-transformers model, not a bare backbone."""
     return exists(folder / "modules.json")
@@ -111,58 +79,99 @@ def is_export(folder: Path) -> bool:
     return exists(folder / EXPORT_CONFIG)
 
 
+@dataclass
+class CheckedFolder:
+    """A folder that is safe to load.
+
+    Attributes:
+        folder: The folder.
+        weights: The tensors of each module that has weights, by the module's folder.
+        encoders: The folders of its Transformers.
+        modules: The folders of its modules, in their order.
+    """
+
+    folder: Path
+    weights: dict[Path, dict[str, Tensor]] = field(default_factory=dict)
+    encoders: list[Path] = field(default_factory=list)
+    modules: list[Path] = field(default_factory=list)
+
+    def stored(self, place: Path) -> dict[str, Tensor]:
+        """Return the tensors of a module; those of modules inside it if it has none of its own."""
+        if place in self.weights:
+            return self.weights[place]
+        inside = [tensors for path, tensors in self.weights.items() if path.is_relative_to(place)]
+        return {name: tensor for tensors in inside for name, tensor in tensors.items()}
+
+
 def check_model(folder: Path) -> CheckedFolder:
-    """Check a folder that is a sentence model or a bare backbone, whichever it is."""
+    """Check a sentence model or a bare backbone, whichever the folder is."""
     return check_sentence_model(folder) if is_sentence_model(folder) else check_backbone(folder)
 
 
 def check_sentence_model(folder: Path) -> CheckedFolder:
-    """Raise a `ModelError` that names file and key unless `folder` is a whole sentence model that brings no code."""
+    """Raise a `ModelError` with file and key unless `folder` is a complete sentence model that brings no code."""
     source = folder / "modules.json"
     if not exists(source):
         raise ModelError(
             f"{shown(source)} is missing: this is not the folder of a sentence-transformers model. If it is a "
             "backbone's, s2sent.build makes a model from it."
         )
-    checked = CheckedFolder(folder)
     check_links(folder)
     modules = _read_json(source)
     if not isinstance(modules, list) or not modules:
         raise ModelError(f"{shown(source)} does not list modules, each with a type and a path. {_AGAIN}")
-    entries = [
-        Table.of(entry, Path(f"{source}[{place}]"), error=ModelError, hint=_AGAIN)
-        for place, entry in enumerate(modules)
-    ]
-    own = False
-    for entry in entries:
-        check_keys(entry, allowed.MODULES_ENTRY)
-        entry.get("name", str)
-        own |= entry.get("type", str) in allowed.OWN_MODULES
+    entries = []
+    for number, entry in enumerate(modules):
+        table = Table.of(entry, Path(f"{source}[{number}]"), error=ModelError, hint=_AGAIN)
+        check_keys(table, allowed.MODULES_ENTRY)
+        entries.append({key: table.get(key, str) for key in ("name", "path", "type")})
     settings = folder / "config_sentence_transformers.json"
-    if own or exists(settings):  # has the prompts, without which vectors are others
+    # It has the prompts, which decide vectors: our own models must have it.
+    if exists(settings) or any(entry["type"] in allowed.OWN_MODULES for entry in entries):
         check_keys(_read_table(settings), allowed.CONFIG_SENTENCE_TRANSFORMERS)
     _check_files(folder)
+    checked = CheckedFolder(folder)
     for entry in entries:
-        _check_module(checked, folder, entry.get("path", str), entry.get("type", str), source)
-        checked.modules.append(folder / entry.get("path", str))
+        _check_named_module(checked, folder, entry["path"], entry["type"], source)
+        checked.modules.append(folder / entry["path"])
     return checked
 
 
 def check_backbone(folder: Path) -> CheckedFolder:
-    """Raise a `ModelError` that names file and key unless `folder` is a whole Transformer that brings no code."""
-    checked = CheckedFolder(folder)
+    """Raise a `ModelError` with file and key unless `folder` is a complete Transformer that brings no code."""
     if not exists(folder / "config.json"):
         raise ModelError(
-            f"{shown(folder / 'config.json')} is missing, and so is modules.json: the folder holds no model, or one "
-            "that is not whole."
+            f"{shown(folder / 'config.json')} is missing, and so is modules.json: the folder has no model, or an "
+            "incomplete one."
         )
     check_links(folder)
-    _check_encoder(checked, folder)
-    checked.modules.append(folder)
+    checked = CheckedFolder(folder, modules=[folder])
+    _check_module(checked, folder, allowed.TRANSFORMER)
     return checked
 
 
-def _check_module(checked: CheckedFolder, above: Path, path: str, kind: str, source: Path) -> None:
+def check_links(folder: Path) -> None:
+    """Refuse links that lead out of the folder, wherever in it they are."""
+    root = folder.resolve()
+    inside = [root]
+    if root.parent.name == "snapshots":  # the hub's cache: files are links to blobs of the same repository
+        inside.append(root.parent.parent / "blobs")
+    for below, folders, files in os.walk(folder):
+        for path in (Path(below, name) for name in (*folders, *files)):
+            if not path.is_symlink():
+                continue
+            try:
+                target = path.resolve(strict=True)
+            except (OSError, RuntimeError) as error:
+                raise ModelError(f"{shown(path)} is refused: it is a link that leads nowhere.") from error
+            if not any(target.is_relative_to(place) for place in inside):
+                raise ModelError(
+                    f"{shown(path)} is refused: it is a link out of the model's folder, to {shown(target)}. Put a copy "
+                    "of the file in its place."
+                )
+
+
+def _check_named_module(checked: CheckedFolder, above: Path, path: str, kind: str, source: Path) -> None:
     """Check the module that the file `source` says is at `path` below `above`."""
     module = allowed.module_of(kind)
     if module is None:
@@ -173,105 +182,56 @@ def _check_module(checked: CheckedFolder, above: Path, path: str, kind: str, sou
         )
     if PureWindowsPath(path).anchor or ".." in PureWindowsPath(path).parts or not path.isprintable():
         raise ModelError(f"{shown(source)} names {path!r}, which is not a path inside the model's folder.")
-    place = above / path
-    if place != checked.folder and is_folder(place):
-        _check_files(place)
-    name = kind.rpartition(".")[2]
-    if name == "Router":
-        _check_routes(checked, place)
-    elif name.endswith("Transformer"):
-        _check_encoder(
-            checked, place, allowed.PROMPT_TRANSFORMER if name == "PromptTransformer" else allowed.TRANSFORMER
-        )
-    else:
-        # Some have nothing to set; of Normalize, the folder may not have been copied.
-        stored = _check_weights(place) if module.weights else {}
-        if module.required or exists(place / module.file):
-            settings = _read_table(place / module.file)
-            if module.rules is not None:
-                check_keys(settings, module.rules)
-            if module.rules is not None and module.weights:
-                check_sizes(settings, max((size for entry in stored.values() for size in entry.shape), default=0))
-        if name == "WordEmbeddings":
-            check_keys(_read_table(place / "whitespacetokenizer_config.json"), allowed.WORD_TOKENIZER)
-        if module.weights:
-            checked.weights[place] = stored
-
-
-def _check_routes(checked: CheckedFolder, place: Path) -> None:
-    """Check the modules of a Router. The host reads the second file when the first is empty, so both count."""
-    files = [place / name for name in allowed.ROUTER_FILES]
-    for source in [path for path in files if exists(path)] or files[:1]:
-        routes = _read_table(source)
+    if module is not allowed.ROUTER_MODULE:
+        _check_module(checked, above / path, module)
+        return
+    # The host reads a Router's second file when the first is empty, so both count.
+    files = [above / path / name for name in allowed.ROUTER_FILES]
+    _check_files(above / path)
+    for file in [file for file in files if exists(file)] or files[:1]:
+        routes = _read_table(file)
         check_keys(routes, allowed.ROUTER)
-        for name, kind in routes.dict_of("types", str, {}).items():
+        for name, inner in routes.dict_of("types", str, {}).items():
             if PurePosixPath(name) == PurePosixPath("."):
-                raise ModelError(f"{shown(source)} names {name!r}, which is the Router's own folder.")
-            _check_module(checked, place, name, kind, source)
+                raise ModelError(f"{shown(file)} names {name!r}, which is the Router's own folder.")
+            _check_named_module(checked, above / path, name, inner, file)
 
 
-def _check_encoder(checked: CheckedFolder, place: Path, rules: allowed.Rules = allowed.TRANSFORMER) -> None:
-    """Check a Transformer: its settings, its config, its tokenizer, its weights."""
+def _check_module(checked: CheckedFolder, place: Path, module: allowed.Module) -> None:
+    """Check one module: its weights, and each of its json files."""
     _check_files(place)
-    for name in allowed.TRANSFORMER_FILES:
-        if exists(place / name):
-            check_keys(_read_table(place / name), rules)
-    config = _read_table(place / "config.json")
-    checked.weights[place] = _check_weights(place)
-    check_backbone_config(config, len(checked.weights[place]))
-    check_tokens(_read_table(place / "tokenizer_config.json"), allowed.TOKENIZER_CONFIG)
-    if exists(place / "special_tokens_map.json"):
-        check_tokens(_read_table(place / "special_tokens_map.json"), allowed.SPECIAL_TOKENS_MAP)
-    for name in ("added_tokens.json", "tokenizer.json", "vocab.json"):  # tokens and numbers alone
-        if exists(place / name):
-            _read_table(place / name)
-    if not any(is_file(place / name) for name in _VOCABULARIES):
-        raise ModelError(f"{shown(place / 'tokenizer.json')} is missing: the model is not whole.")
-    checked.encoders.append(place)
+    tensors = _read_headers(place) if module.weights else {}
+    largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
+    for name, file in module.files.items():
+        if not file.required and not exists(place / name):
+            continue
+        table = _read_table(place / name)
+        if file.rules is allowed.BACKBONE_CONFIG:
+            allowed.check_backbone_config(table, len(tensors))
+            checked.encoders.append(place)
+        else:
+            check_keys(table, file.rules)
+        if file.sized:
+            allowed.check_sizes(table, largest)
+    if place in checked.encoders and not any(is_file(place / name) for name in _VOCABULARIES):
+        raise ModelError(f"{shown(place / 'tokenizer.json')} is missing: the model is incomplete.")
+    if module.weights:
+        checked.weights[place] = tensors
 
 
 def _check_files(place: Path) -> None:
     """Refuse files that change what a loader does."""
-    for name, why in allowed.REFUSED_FILES.items():
-        if exists(place / name):
-            raise ModelError(f"{shown(place / name)} is refused: it {why}.")
-    for path in _listed(place):
-        if allowed.DISTRIBUTED_WEIGHTS.fullmatch(path.name):
-            raise ModelError(
-                f"{shown(path)} is refused: it is part of a distributed checkpoint, which would be read in place of "
-                "model.safetensors. Save the model as one, or remove the file."
-            )
-
-
-def check_links(folder: Path) -> None:
-    """Refuse links that lead out of the folder, wherever in it they are."""
-    root = folder.resolve()
-    homes = [root]
-    if root.parent.name == "snapshots":  # the hub's cache: files are links to blobs of the same repository
-        homes.append(root.parent.parent / "blobs")
-    for below, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(below, name)
-            if path.is_symlink() and not any(_target(path).is_relative_to(home) for home in homes):
-                raise ModelError(
-                    f"{shown(path)} is refused: it is a link out of the model's folder, to {shown(_target(path))}. Put "
-                    "a copy of the file in its place."
-                )
-
-
-def _target(path: Path) -> Path:
-    try:
-        return path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise ModelError(f"{shown(path)} is refused: it is a link that leads nowhere.") from error
+    for path in _listed(place) if is_folder(place) else ():
+        if why := allowed.why_refused(path.name):
+            raise ModelError(f"{shown(path)} is refused: it {why}.")
 
 
 def _listed(place: Path) -> Iterator[Path]:
-    with untrusted.readable(place, error=ModelError):
+    with readable(place, error=ModelError):
         yield from sorted(place.iterdir())
 
 
-def _check_weights(place: Path) -> dict[str, Stored]:
+def _read_headers(place: Path) -> dict[str, Tensor]:
     """Read the headers of one module's weights, found where transformers and the host look for them."""
     single, index = place / "model.safetensors", place / "model.safetensors.index.json"
     files = [single]
@@ -283,27 +243,26 @@ def _check_weights(place: Path) -> dict[str, Stored]:
             if not re.fullmatch(r"[\w.-]+\.safetensors", name, re.ASCII):
                 raise shards.fail("weight_map", f"names {name!r}, which is not a safetensors file of the same folder")
         files = [place / name for name in sorted(set(names.values()))]
-    stored: dict[str, Stored] = {}
+    tensors: dict[str, Tensor] = {}
     for path in files:
-        if not exists(path):
-            pickles = [p for p in _listed(place) if p.suffix in allowed.PICKLES and p.name != "training_args.bin"]
-            if pickles:
+        for other in _listed(place) if is_folder(place) and not exists(path) else ():
+            if other.suffix in allowed.PICKLES and other.name != "training_args.bin":
                 raise ModelError(
-                    f"{shown(path)} is missing, and {shown(pickles[0])} is refused: reading a pickle can run code. "
+                    f"{shown(path)} is missing, and {shown(other)} is refused: reading a pickle can run code. "
                     "Convert it with the library that wrote it: save_pretrained(…) writes safetensors."
                 )
-        stored |= read_header(_present(path))
-    return stored
+        tensors |= read_header(_present(path))
+    return tensors
 
 
 def _present(path: Path) -> Path:
     if not exists(path):
-        raise ModelError(f"{shown(path)} is missing: the model is not whole.")
+        raise ModelError(f"{shown(path)} is missing: the model is incomplete.")
     return path
 
 
 def _read_json(path: Path) -> Any:
-    return untrusted.read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
+    return read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
 
 
 def _read_table(path: Path) -> Table:

@@ -1,4 +1,4 @@
-"""The weights of a folder: their headers, whether they are the model's own, and whether they are numbers at all."""
+"""Check weights: their headers, whether they fit the model, and whether they are finite."""
 
 from __future__ import annotations
 
@@ -17,122 +17,105 @@ if TYPE_CHECKING:
 MAX_HEADER = 100_000_000
 """Bytes of a safetensors header: the limit of the safetensors library itself."""
 _DTYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
+    **{f"F{bits}": f"float{bits}" for bits in (64, 32, 16)},
+    **{f"I{bits}": f"int{bits}" for bits in (64, 32, 16, 8)},
+    **{"BF16": "bfloat16", "U8": "uint8", "BOOL": "bool"},
 }
-"""The types of number that a weight may have, as safetensors and torch call them."""
+"""The dtypes that a weight may have, as safetensors and torch call them."""
+_AGAIN = "Copy or save the model again."
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A tensor in a safetensors file, as its header has it."""
+class Tensor:
+    """A tensor of a safetensors file, as its header describes it."""
 
     file: Path
     dtype: str
     shape: tuple[int, ...]
 
 
-def read_header(path: Path) -> dict[str, Stored]:
+def read_header(path: Path) -> dict[str, Tensor]:
     """Read which tensors a safetensors file has.
 
     Raises:
-        ModelError: the header cannot be read, or the file is not as long as its own header says.
+        ModelError: the header cannot be read, or the file is not as long as its header says.
     """
-    again = "Copy or save the model again."
-    with open_file(path, error=ModelError, hint=again) as file, readable(path, error=ModelError, hint=again):
+    damaged = f"{shown(path)} is damaged: "
+    with open_file(path, error=ModelError, hint=_AGAIN) as file, readable(path, error=ModelError, hint=_AGAIN):
         size = file.seek(0, 2)
         file.seek(0)
         header_size = int.from_bytes(file.read(8), "little")
         if size < 8 or header_size > min(size - 8, MAX_HEADER):
-            raise ModelError(
-                f"{shown(path)} is damaged: it has {size} bytes, and says that its header has {header_size}. {again}"
-            )
+            raise ModelError(f"{damaged}it has {size} bytes, and says that its header has {header_size}. {_AGAIN}")
         content = file.read(header_size)
-    header = parse_json(content, f"{shown(path)} is damaged: its header", error=ModelError, hint=again)
+    header = parse_json(content, f"{damaged}its header", error=ModelError, hint=_AGAIN)
     try:
-        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        stored = {
-            name: Stored(path, str(entry["dtype"]), tuple(map(_index, entry["shape"])))
-            for name, entry in tensors.items()
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        tensors = {
+            name: Tensor(path, str(entry["dtype"]), tuple(map(_size, entry["shape"])))
+            for name, entry in entries.items()
         }
-        end = max((_index(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+        end = 8 + header_size + max((_size(entry["data_offsets"][1]) for entry in entries.values()), default=0)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"{shown(path)} is damaged: its header cannot be read. {again}") from error
-    if size != 8 + header_size + end:
-        raise ModelError(
-            f"{shown(path)} is damaged: it has {size} bytes, and its header says {8 + header_size + end}. {again}"
-        )
-    return stored
+        raise ModelError(f"{damaged}its header cannot be read. {_AGAIN}") from error
+    if size != end:
+        raise ModelError(f"{damaged}it has {size} bytes, and its header says {end}. {_AGAIN}")
+    return tensors
 
 
-def _index(value: Any) -> int:
+def _size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError
     return value
 
 
-def check_encoder(place: Path, stored: Mapping[str, Stored], config: PreTrainedConfig) -> None:
+def check_encoder(place: Path, tensors: Mapping[str, Tensor], config: PreTrainedConfig) -> None:
     """Raise a `ModelError` unless the files have every weight of the encoder, in its shape.
 
     Done before a weight is read, on tensors without content, by transformers itself: it knows which old names stand
-    for which new ones, and which weights are one and the same. Weights that the encoder does not use, such as heads,
-    may be there, and its pooler may be missing: nothing here looks at it.
+    for which new ones, and which weights are shared. Weights that the encoder does not use, such as heads, may be
+    there, and its pooler may be missing: nothing here uses it.
 
     Args:
         place: The encoder's folder.
-        stored: What its files have.
+        tensors: What its files have.
         config: What its config.json says.
     """
     import torch
 
     kind = _encoder_class(config, place)
     with torch.device("meta"):
-        wanted = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
-    if wanted.main_input_name != "input_ids":
+        model = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
+    if model.main_input_name != "input_ids":
         raise ModelError(f"{shown(place / 'config.json')} describes {kind.__name__}, which does not take text.")
     _, found = kind.from_pretrained(
         None,
         config=config,
-        state_dict={name: _empty(name, entry) for name, entry in stored.items()},
-        ignore_mismatched_sizes=True,  # told below, in our words
+        state_dict={name: _empty(name, tensor) for name, tensor in tensors.items()},
+        ignore_mismatched_sizes=True,  # reported below
         output_loading_info=True,
         device_map={"": "meta"},  # what is missing takes no memory, whatever the config says of its size
     )
     mismatched = sorted(found["mismatched_keys"])
+    missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     if mismatched:
         name, has, wants = mismatched[0]
-        raise ModelError(
-            f"{shown(place)} has {len(mismatched)} of the encoder's weights in another shape ({name}: {tuple(has)}, "
-            f"and its config.json says {tuple(wants)}). {_APART}"
+        problem = (
+            f"has {len(mismatched)} of the encoder's weights in another shape ({name}: {tuple(has)}, and its "
+            f"config.json says {tuple(wants)})"
         )
-    missing = sorted(name for name in found["missing_keys"] if not _is_spare(name))
-    if missing:
-        raise ModelError(
-            f"{shown(place)} lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random. "
-            f"{_APART}"
-        )
-
-
-_APART = "Its config.json and its weights do not belong together: copy or save the model again."
-
-
-def _is_spare(name: str) -> bool:
-    return name.startswith("pooler.")
+    elif missing:
+        problem = f"lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random"
+    else:
+        return
+    raise ModelError(f"{shown(place)} {problem}. Its config.json and its weights do not belong together. {_AGAIN}")
 
 
 def _encoder_class(config: PreTrainedConfig, place: Path) -> Any:
     """Return the class that the host loads for a config."""
     from transformers import AutoModel, AutoModelForTextEncoding
 
-    # Of a model that reads and writes, the half that reads.
+    # Of an encoder-decoder, the encoder.
     auto: Any = AutoModel
     if getattr(config, "is_encoder_decoder", False) and type(config) in AutoModelForTextEncoding._model_mapping:
         auto = AutoModelForTextEncoding
@@ -142,20 +125,20 @@ def _encoder_class(config: PreTrainedConfig, place: Path) -> Any:
     return kind[0] if isinstance(kind, tuple | list) else kind
 
 
-def _empty(name: str, entry: Stored) -> Any:
+def _empty(name: str, tensor: Tensor) -> Any:
     import torch
 
-    if entry.dtype not in _DTYPES:
-        raise ModelError(f"{shown(entry.file)} has {shown(name)} in {shown(entry.dtype)}, which is not supported.")
-    return torch.empty(entry.shape, dtype=getattr(torch, _DTYPES[entry.dtype]), device="meta")
+    if tensor.dtype not in _DTYPES:
+        raise ModelError(f"{shown(tensor.file)} has {shown(name)} in {shown(tensor.dtype)}, which is not supported.")
+    return torch.empty(tensor.shape, dtype=getattr(torch, _DTYPES[tensor.dtype]), device="meta")
 
 
-def check_finite(module: nn.Module, stored: Mapping[str, Stored]) -> None:
-    """Raise a `ModelError` that names file and tensor if a weight of a loaded module is NaN or infinite.
+def check_finite(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Raise a `ModelError` with file and tensor if a weight of a loaded module is NaN or infinite.
 
     Args:
         module: One module of a model.
-        stored: What its files have.
+        tensors: What its files have.
     """
     import torch
 
@@ -165,21 +148,21 @@ def check_finite(module: nn.Module, stored: Mapping[str, Stored]) -> None:
         # A sum is NaN or infinite if a term is, and costs a fraction of looking at each one.
         if bool(torch.isfinite(values.sum(dtype=torch.float32))) or bool(torch.isfinite(values).all()):
             continue
-        tensor = _name_in_file(name, stored)
-        file = stored[tensor].file if tensor in stored else next((entry.file for entry in stored.values()), Path())
+        stored = _name_in_file(name, tensors)
+        file = tensors[stored].file if stored in tensors else next((tensor.file for tensor in tensors.values()), Path())
         count = int((~torch.isfinite(values)).sum())
         raise ModelError(
-            f"{shown(file)} has {count:,} numbers in {shown(tensor)} that are NaN or infinite: every vector would be, "
+            f"{shown(file)} has {count:,} numbers in {shown(stored)} that are NaN or infinite: every vector would be, "
             "too. Take the model again from its source, or train it again with a lower learning rate."
         )
 
 
-def _name_in_file(name: str, stored: Mapping[str, Stored]) -> str:
-    """Find a module's weight in its files, where the name may have another beginning."""
+def _name_in_file(name: str, tensors: Mapping[str, Tensor]) -> str:
+    """Find a module's weight in its files, where the name may have another prefix."""
     parts = name.split(".")
     for start in range(len(parts)):
         ending = ".".join(parts[start:])
-        for key in stored:
+        for key in tensors:
             if key == ending or key.endswith(f".{ending}"):
                 return key
     return name
