@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from conftest import DEPTH, DIM, SENTENCES
-from s2sent.evaluation.blocks import block_states
+from s2sent.evaluation.blocks import BlockEncoder
 from s2sent.model.load import open_encoder
+from s2sent.vectors.encoder import encode_texts
 
 
 @pytest.mark.parametrize(("family", "norm"), [("bert", None), ("modernbert", "final_norm"), ("qwen3", "norm")])
@@ -16,8 +17,7 @@ def test_blocks_are_on_the_scale_of_the_output(
 ) -> None:
     """What each block puts out, taken by hooks, under the final norm of a pre-norm backbone; sentence by sentence."""
     model = open_encoder(backbone_of(family), device="cpu")
-    found = block_states(model)(SENTENCES)
-    assert found.shape == (len(SENTENCES), DEPTH + 1, DIM)
+    found = encode_texts(BlockEncoder(model), SENTENCES).reshape(len(SENTENCES), DEPTH + 1, DIM)
     encoder = model[0].auto_model
     layers = encoder.encoder.layer if family == "bert" else encoder.layers
     final = getattr(encoder, norm) if norm else torch.nn.Identity()

@@ -390,10 +390,10 @@ def test_two_processes_do_not_write_one_output(model: SentenceTransformer, lines
         ("out.npy", {"with_text": True}, "no place for texts"),
         ("out.npy", {"id_column": "id"}, "no place for ids"),
         ("out.npy", {"dim": 33}, "more than the model's vectors have: 32"),
-        ("out.npy", {"long": "drop"}, "Legal: 'truncate', 'mean'"),
+        ("out.npy", {"long": "drop"}, "must be 'truncate' or 'mean', got 'drop'"),
         ("out.npy", {"engine": "spark"}, "Legal: 'local', 'ray'"),
         ("out.npy", {"engine": "ray"}, "model's folder or name"),
-        ("out.npy", {"batch_tokens": 0}, "at least one token"),
+        ("out.npy", {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
         ("out.npy", {"shard_lines": 0}, "at least one line"),
     ],
 )

@@ -1,10 +1,11 @@
-"""Anything that turns sentences into vectors, and the vectors of an evaluation: each sentence encoded once."""
+"""What an evaluation needs of a model: its name, its fingerprint, and the vector of each sentence, encoded once."""
 
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -19,15 +20,13 @@ from s2sent.model.folder import check_model, find_folder, is_export, locate
 from s2sent.runtime.exported import ExportConfig, ExportedEncoder
 from s2sent.runtime.load import open_export
 from s2sent.untrusted import open_file
+from s2sent.vectors.encoder import encode_function
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-BATCH_CHARACTERS = 4096
-"""Characters to a batch: 32 sentences of the usual length, more phrases, fewer paragraphs. Larger batches of long text
-leave the cache, smaller ones of short text leave the processor idle."""
 CHUNK = 512
-"""Sentences to a call of the encoder, so that progress can be shown."""
+"""Sentences that are encoded between two reports of progress, and saved at a time."""
 
 
 @dataclass
@@ -35,9 +34,9 @@ class Encoder:
     """A named function from sentences to vectors, one row each.
 
     Attributes:
-        name: what a table calls it.
-        encode: the function.
-        fingerprint: changes whenever the vectors may; ``None`` when that cannot be known, and then nothing is cached.
+        name: What a table calls it.
+        encode: The function.
+        fingerprint: Changes whenever the vectors may; None if that cannot be known, and then nothing is cached.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Encoder:
 
 
 def as_encoder(model: Any, name: str | None = None) -> Encoder:
-    """An encoder from a model folder, a hub id, a model in memory, or any callable ``list[str] -> array``.
+    """Return an encoder from a model folder, a hub id, a model in memory, or any function `list[str] -> array`.
 
     A folder is loaded only when the first sentence has to be encoded, so scores that are cached cost no loading.
 
@@ -60,51 +59,34 @@ def as_encoder(model: Any, name: str | None = None) -> Encoder:
     """
     if isinstance(model, Encoder):
         return model
-    if isinstance(model, str | Path):
-        return _from_path(str(model), name)
+    if not isinstance(model, str | Path):
+        in_torch = callable(getattr(model, "encode", None)) and hasattr(model, "state_dict")
+        fingerprint = fingerprint_model(model) if in_torch else getattr(model, "fingerprint", None)
+        return Encoder(name or _name_of(model), encode_function(model), fingerprint)
+    folder = find_folder(model)
+    if folder is None:  # a name on the hub, whose weights can change: only what was loaded has a fingerprint
+        return as_encoder(load_model(str(model)), name or str(model))
+    # Before the fingerprint, which reads every file.
+    ExportConfig.read(folder) if is_export(folder) else check_model(folder)
+    loaded = cache(lambda: encode_function(load_model(str(folder))))
+    return Encoder(name or folder.resolve().name, lambda texts: loaded()(texts), fingerprint_folder(folder))
+
+
+def _name_of(model: Any) -> str:
     if isinstance(model, ExportedEncoder):
-        return Encoder(name or model.folder.resolve().name, _host_encode(model), model.fingerprint)
-    if callable(getattr(model, "encode", None)) and hasattr(model, "state_dict"):
-        title = str(
-            name or getattr(getattr(model, "model_card_data", None), "model_name", None) or type(model).__name__
-        )
-        return Encoder(title, _host_encode(model), fingerprint_model(model))
-    if callable(model):
-        title = name or str(getattr(model, "__name__", type(model).__name__))
-        return Encoder(title, model, getattr(model, "fingerprint", None))
-    raise ModelError(
-        f"{model!r} cannot encode sentences: give a model folder, a hub id, a SentenceTransformer or a function that "
-        "takes a list of sentences and returns one vector each."
-    )
-
-
-def _from_path(path: str, name: str | None) -> Encoder:
-    folder = find_folder(path)
-    if folder is not None:
-        loaded: list[Callable[[list[str]], Any]] = []
-
-        def encode(sentences: list[str]) -> Any:
-            if not loaded:
-                loaded.append(_host_encode(load_model(str(folder))))
-            return loaded[0](sentences)
-
-        # Before the fingerprint, which reads every file.
-        ExportConfig.read(folder) if is_export(folder) else check_model(folder)
-        return Encoder(name or title_of(path), encode, fingerprint_folder(folder))
-    # A name on the hub can come to mean other weights: only what was really loaded can be fingerprinted.
-    return as_encoder(load_model(path), name or path)
+        return model.folder.resolve().name
+    card_name = getattr(getattr(model, "model_card_data", None), "model_name", None)
+    return str(card_name or getattr(model, "__name__", type(model).__name__))
 
 
 def title_of(path: str) -> str:
-    """What a table calls the model of this path or name."""
+    """Return what a table calls the model of this path or name."""
     folder = find_folder(path)
     return path if folder is None else folder.resolve().name
 
 
 def load_model(path: str) -> "SentenceTransformer | ExportedEncoder":
-    """Load a folder or hub id with this package's own loader, which refuses foreign code.
-
-    A bare backbone, without a pooling of its own, pools the mean of its last block. An exported model runs as it is.
+    """Load a folder or hub id. A bare backbone, without a pooling of its own, pools the mean of its last block.
 
     Raises:
         ModelError: it cannot be loaded; the message says why.
@@ -112,50 +94,18 @@ def load_model(path: str) -> "SentenceTransformer | ExportedEncoder":
     folder = locate(path)
     if is_export(folder):
         return open_export(folder)
+    from s2sent.model.load import no_bars, open_encoder
 
-    from transformers.utils import logging
-
-    from s2sent.model.load import open_encoder  # slow to import, and not needed for scores that are cached
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return open_encoder(folder)
-
-
-def batch_size_for(sentences: list[str]) -> int:
-    """Sentences to a batch when these, of about one length, are encoded together."""
-    longest = max(map(len, sentences), default=1)
-    return min(max(BATCH_CHARACTERS // max(longest, 1), 8), 256)
-
-
-def _host_encode(model: Any) -> Callable[[list[str]], Any]:
-    def encode(sentences: list[str]) -> Any:
-        size = batch_size_for(sentences)
-        return model.encode(sentences, batch_size=size, show_progress_bar=False, convert_to_numpy=True)
-
-    return encode
-
-
-def _digest(text: str) -> bytes:
-    # In hexadecimal: numpy drops zero bytes at the end.
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32].encode()
-
-
-def _keep(folder: Path, sentences: list[str], block: NDArray[np.float32]) -> None:
-    names = np.array([_digest(sentence) for sentence in sentences])
-    path = folder / f"{_digest(''.join(sentences)).decode()}.npz"
-    with (
-        suppress(S2SentError),
-        atomic_file(path) as file,
-    ):  # a full disk must not fail the run
-        np.savez(file, names=names, vectors=block)
+    with no_bars():
+        return open_encoder(folder)
 
 
 class Vectors:
     """The vectors of many sentences, each encoded once however often it occurs.
 
     Args:
-        encoder: what encodes them.
-        kept: a folder for chunks as they are finished; one that a killed run left there is read instead of encoded.
+        encoder: What encodes them.
+        kept: A folder for chunks as they are finished. Chunks that a killed run left there are used.
     """
 
     def __init__(self, encoder: Encoder, kept: Path | None = None) -> None:
@@ -163,78 +113,81 @@ class Vectors:
         self.kept = kept
         self._row: dict[str, int] = {}
         self._blocks: list[NDArray[np.float32]] = []
-        self._matrix: NDArray[np.float32] | None = None
 
     def missing(self, sentences: Iterable[str]) -> list[str]:
-        """The sentences without a vector so far, each once, longest first: batches of one length waste least."""
+        """Return the sentences without a vector so far, each once, longest first: chunks of one length waste least."""
         found = {sentence for sentence in sentences if sentence not in self._row}
         return sorted(found, key=lambda sentence: (-len(sentence), sentence))
 
     def add(self, sentences: Iterable[str], progress: Callable[[int], None] | None = None) -> None:
-        """Encode what is missing of ``sentences``; ``progress`` hears the number encoded after every chunk.
+        """Encode what is missing of `sentences`; `progress` is called with the number of sentences after every chunk.
 
         Raises:
             ModelError: the encoder gives another number of rows than sentences, rows of unequal width, or a value that
                 is not finite; the message names the sentence.
         """
-        progress = progress or (lambda number: None)
         wanted = self.missing(sentences)
         if self.kept is not None:
-            self._recover(wanted)
-            progress(len(wanted) - len(self.missing(wanted)))
+            self._read_chunks(self.kept, wanted)
+            if progress is not None:
+                progress(len(wanted) - len(self.missing(wanted)))
             wanted = self.missing(wanted)
         for start in range(0, len(wanted), CHUNK):
             chunk = wanted[start : start + CHUNK]
-            block = self._checked(chunk, self._encode(chunk))
-            self._append(chunk, block)
+            block = self._append(chunk, self._encode(chunk))
             if self.kept is not None:
-                _keep(self.kept, chunk, block)
-            progress(len(chunk))
+                names = np.array([_digest(sentence) for sentence in chunk])
+                path = self.kept / f"{_digest(''.join(chunk)).decode()}.npz"
+                with suppress(S2SentError), atomic_file(path) as file:  # a full disk does not stop the evaluation
+                    np.savez(file, names=names, vectors=block)
+            if progress is not None:
+                progress(len(chunk))
 
-    def _append(self, sentences: list[str], block: NDArray[np.float32]) -> None:
-        self._row.update((sentence, len(self._row)) for sentence in sentences)
-        self._blocks.append(block)
-        self._matrix = None
-
-    def _recover(self, wanted: list[str]) -> None:
-        """Take over what a run that was killed had encoded."""
-        assert self.kept is not None
-        left = {_digest(sentence): sentence for sentence in wanted}
-        for path in sorted(self.kept.glob("*.npz")):
-            try:
+    def _read_chunks(self, folder: Path, wanted: list[str]) -> None:
+        """Take what a killed run had encoded of `wanted`; a damaged file is skipped."""
+        by_digest = {_digest(sentence): sentence for sentence in wanted}
+        for path in sorted(folder.glob("*.npz")):
+            with suppress(OSError, ValueError, TypeError, LookupError, EOFError, BadZipFile, zlib.error):
                 with open_file(path) as file, np.load(file) as chunk:
                     names, vectors = chunk["names"].tolist(), chunk["vectors"]
-                rows = {row: left[name] for row, name in enumerate(names) if name in left}
+                rows = [row for row, name in enumerate(names) if name in by_digest]
                 if rows:
-                    sentences = list(rows.values())
-                    self._append(sentences, self._checked(sentences, vectors[list(rows)]))
-                    left = {_digest(sentence): sentence for sentence in self.missing(left.values())}
-            except (OSError, ValueError, TypeError, LookupError, EOFError, BadZipFile, zlib.error):
-                continue  # damaged: encoded again
+                    self._append([by_digest[names[row]] for row in rows], vectors[rows])
+                    by_digest = {name: text for name, text in by_digest.items() if text not in self._row}
 
     def _encode(self, sentences: list[str]) -> Any:
         try:
             return self.encoder.encode(sentences)
         except DataError:
-            # CR and MPQA have empty lines, which count. SimCSE encodes them as they are, and so do we; to a model that
-            # refuses them, as ours do, SentEval's own encoders show the way: a full stop.
+            # CR and MPQA have empty lines, which count. SimCSE encodes them as they are, and so do we; for a model that
+            # refuses them, as ours do, SentEval's own encoders use a full stop.
             if "" not in sentences:
                 raise
             return self.encoder.encode([sentence or "." for sentence in sentences])
 
     def __getitem__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of these sentences, one row each, repetitions included."""
-        return self.part(sentences, slice(None))
+        return self._matrix()[[self._row[sentence] for sentence in sentences]]
 
-    def part(self, sentences: Sequence[str], columns: slice) -> NDArray[np.float32]:
-        """Some columns of them, without a copy of the others."""
-        if self._matrix is None:
-            self._matrix = np.concatenate(self._blocks)
-            self._blocks = [self._matrix]
-        return self._matrix[:, columns][[self._row[sentence] for sentence in sentences]]
+    def columns(self, columns: slice) -> "Vectors":
+        """Return some features of all vectors; they share their memory."""
+        part = Vectors(self.encoder)
+        part._row, part._blocks = self._row, [self._matrix()[:, columns]]
+        return part
+
+    def _matrix(self) -> NDArray[np.float32]:
+        if len(self._blocks) > 1:
+            self._blocks = [np.concatenate(self._blocks)]
+        return self._blocks[0]
 
     def __len__(self) -> int:
         return len(self._row)
+
+    def _append(self, sentences: list[str], output: Any) -> NDArray[np.float32]:
+        block = self._checked(sentences, output)
+        self._row.update((sentence, len(self._row)) for sentence in sentences)
+        self._blocks.append(block)
+        return block
 
     def _checked(self, sentences: list[str], output: Any) -> NDArray[np.float32]:
         name = self.encoder.name
@@ -257,9 +210,14 @@ class Vectors:
             )
         bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(bad):
-            # SentEval turns these into 0 and goes on; the score is then a number without a meaning.
+            # SentEval turns these into 0 and continues; the score is then a number without a meaning.
             raise ModelError(
                 f"{name} gave NaN or infinity for {len(bad)} of {len(sentences)} sentences: {sentences[bad[0]]!r}. "
                 "No score is computed from such vectors; look for overflow in half precision or a broken checkpoint."
             )
         return values
+
+
+def _digest(text: str) -> bytes:
+    # In hexadecimal: numpy drops zero bytes at the end.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32].encode()

@@ -14,6 +14,7 @@ from s2sent.evaluation.cost import count_parameters, interleaved_seconds, paired
 from s2sent.evaluation.figures import GROUPS, group_of
 from s2sent.evaluation.result import TaskResult
 from s2sent.model.pooling import SelectivePooling
+from s2sent.vectors.encoder import TorchEncoder, encode_texts
 
 BIN = 0.025
 """Width of the histogram's bins of cosines."""
@@ -24,17 +25,10 @@ def selector_of(model: SentenceTransformer) -> SelectivePooling:
     return next(module for module in model if isinstance(module, SelectivePooling))
 
 
-@torch.inference_mode()
-def block_weights(model: SentenceTransformer, sentences: Sequence[str], batch_size: int = 32) -> Tensor:
-    """The weight of every block in every feature of every sentence: (s, n, d)."""
-    model.eval()
-    ordered = sorted(sentences, key=len)
-    found = []
-    for start in range(0, len(ordered), batch_size):
-        features: dict[str, Any] = model.preprocess(ordered[start : start + batch_size])
-        features = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
-        found.append(model(features)["block_weights"].float().cpu())
-    return torch.cat(found)
+def block_weights(model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
+    """Return the weight of every block in every feature of every sentence: (s, n, d)."""
+    weights = encode_texts(TorchEncoder(model, output="block_weights"), sentences)
+    return torch.from_numpy(weights.reshape(len(sentences), -1, selector_of(model).get_embedding_dimension()))
 
 
 def spread(weights: Tensor) -> dict[str, Any]:
