@@ -41,7 +41,8 @@ from s2sent.evaluation.statistics import Interval
 from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import open_encoder
 from s2sent.training.adapt import AdaptResult
-from s2sent.training.frozen import AS_IS, FormResult, Head, Reader, text_encoder
+from s2sent.training.adapt_recipe import AS_IS
+from s2sent.training.frozen import FormResult, Head, Reader, text_encoder
 from s2sent.vectors.states import StateEncoder, Sums, keep_states, states_key
 
 QUERIES = (

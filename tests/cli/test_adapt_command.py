@@ -105,7 +105,7 @@ def test_one_form_by_its_options_and_a_recipe_of_it(bert: Path, pairs: Path, tmp
         (("MODEL", "--output", "out"), "examples"),
         (("MODEL", "nothing.csv", "--output", "out"), "nothing.csv"),
         (("nowhere/at/all", "DATA", "--output", "out"), "nowhere/at/all"),
-        (("MODEL", "DATA", "--output", "out", "--temperature", "inf"), "temperature must be a number above 0, got inf"),
+        (("MODEL", "DATA", "--output", "out", "--temperature", "inf"), "temperature must be a finite number"),
         (("MODEL", "DATA", "--output", "out", "--form", "wide"), "no form 'wide'"),
         (("MODEL", "DATA", "--output", "out", "--blocks", "many"), "--blocks must be"),
         (("MODEL", "DATA", "--output", "out", "--depth", "deep"), "depth must be"),

@@ -33,10 +33,11 @@ from s2sent.experiments.catalogue import OWN, read_catalogue
 from s2sent.experiments.inputs import BackboneInput
 from s2sent.experiments.plan import Settings, expand
 from s2sent.experiments.store import Store
+from s2sent.options import to_toml
 from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.checkpoint import Checkpoints, Progress
 from s2sent.training.log import read_log
-from s2sent.training.recipes import Recipe, SimCSE, to_toml
+from s2sent.training.recipes import Recipe, SimCSE
 from s2sent.training.validation import read_pairs
 from s2sent.vectors import encode_files
 from s2sent.vectors.shards import Record, Shards, State

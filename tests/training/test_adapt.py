@@ -18,10 +18,10 @@ from conftest import DEPTH, DIM, SENTENCES, make_backbone
 from model.tiny import pooling_of
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.load import open_encoder
+from s2sent.options import to_toml
 from s2sent.training.adapt import AdaptResult, adapt, assemble
 from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.frozen import TEMPERATURES, split
-from s2sent.training.recipes import to_toml
 from s2sent.vectors.states import StateEncoder
 
 WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
@@ -431,14 +431,14 @@ def test_unequal_blocks_are_brought_to_one_size(bert: Path, pairs: Path, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"steps": 0}, "steps must be from 1 to 1,000,000, got 0"),
         ({"steps": 1.5}, "steps must be a whole number"),
-        ({"temperature": float("inf")}, "temperature must be a number above 0, got inf"),
-        ({"temperature": -1.0}, "temperature must be a number above 0"),
-        ({"held_out": 0.9}, "held_out must be at most 0.5"),
+        ({"temperature": float("inf")}, "temperature must be a finite number"),
+        ({"temperature": -1.0}, "temperature must be above 0, got -1.0"),
+        ({"held_out": 0.9}, "held_out must be above 0 and at most 0.5, got 0.9"),
         ({"forms": ("best",)}, "no form 'best'.*as-is"),
         ({"depth": 0}, "depth must be 'auto' or a number"),
-        ({"map_learning_rates": ()}, "at least one"),
+        ({"map_learning_rates": ()}, "map_learning_rates must be numbers above 0"),
         ({"precision": "int8"}, "precision must be one of"),
         ({"selection": {"gate": "wide"}}, "gate"),
         ({"selection": {"blocks": 9}}, "reaches beyond"),
@@ -448,7 +448,7 @@ def test_unequal_blocks_are_brought_to_one_size(bert: Path, pairs: Path, tmp_pat
         ({"forms": 3}, "forms must be a list of texts"),
         ({"columns": 5}, "columns must be a list of texts"),
         ({"seed": -1}, "seed must be from 0"),
-        ({"seed": 2**70}, "seed must be from 0"),
+        ({"seed": 2**70}, "seed must be a finite number"),
         ({"held_out": 0.004}, "holds . of 400 examples out"),
         ({"selection": "gate"}, "must be a table"),
     ],

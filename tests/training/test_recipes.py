@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sent.errors import ConfigError, DataError
+from s2sent.options import to_toml
 from s2sent.selection import SelectionConfig
 from s2sent.training.loop import learning_rate_factor
-from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened, to_toml
+from s2sent.training.recipes import RECIPES, PromptCSE, Recipe, SimCSE, Supervised, Whitened
 
 NEEDED: dict[str, Any] = {"backbone": "b", "corpus": ("c.txt",)}
 
@@ -64,14 +65,19 @@ def test_the_default_selection_starts_from_the_last_block_and_presets_are_the_pa
         ({}, {"blocks": 3, "gate": "linear", "prior": "last"}),
         ({"blocks": 5}, {"blocks": 5, "gate": "linear", "prior": "last"}),
         ({"prior": "uniform", "squeeze": "gap"}, {"gate": "linear", "squeeze": "gap"}),
-        # These have a single branch, where nothing competes: the paper's form, changed.
-        ({"fusion": "last", "gate": "none"}, {"fusion": "last", "gate": "none"}),
-        ({"blocks": 1}, {"blocks": 1}),
-        ({"fusion": "average"}, {"fusion": "average"}),
+        ({"fusion": "last", "gate": "none", "prior": "uniform"}, {"fusion": "last", "gate": "none"}),
+        ({"blocks": 1, "gate": "sigmoid", "prior": "uniform"}, {"blocks": 1}),
     ],
 )
 def test_part_of_a_selection_goes_on_top_of_the_default(changes: dict[str, Any], form: dict[str, Any]) -> None:
     assert SimCSE(**NEEDED, selection=changes).selection == SelectionConfig(**form)
+
+
+@pytest.mark.parametrize("changes", [{"fusion": "last", "gate": "none"}, {"blocks": 1}, {"fusion": "average"}])
+def test_what_does_not_go_with_the_default_selection_says_what_to_give(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"weighs blocks .* give gate and prior as well .*preset='paper'"):
+        SimCSE(**NEEDED, selection=changes)
+    assert SimCSE.preset("paper", **NEEDED, selection=changes).selection == SelectionConfig(**changes)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_part_of_a_selection_goes_on_top_of_the_default(changes: dict[str, Any],
         ({"pooling": "max"}, "one of 'mean', 'cls', 'mask'"),
         ({"head": "big"}, "one of 'none', 'mlp'"),
         ({"warmup": 1.0}, "from 0 to below 1"),
-        ({"steps": 0}, "at least 1, or not given"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"columns": ("a", "b")}, "takes 1 column of text"),
         ({"corpus": ()}, "at least one file"),
         ({"selection": {"blocks": 0}}, "blocks must be .*, got 0"),
@@ -126,7 +132,7 @@ def test_bad_files(tmp_path: Path) -> None:
     ):
         Recipe.load(path)
     path.write_text('objective = "simcse"\nbackbone = "b"\ncorpus = ["c"]\ncolour = "red"')
-    with pytest.raises(ConfigError, match="has no colour"):
+    with pytest.raises(ConfigError, match="Unknown option: colour"):
         Recipe.load(path)
     path.write_text('objective = "simcse"\n')
     with pytest.raises(ConfigError, match="does not say its backbone and corpus"):

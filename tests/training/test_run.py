@@ -89,8 +89,8 @@ def test_the_command_line_trains_saves_and_repeats(bert: Path, corpus: Path, tmp
     "form",
     [
         {"squeeze": "none"},
-        {"fusion": "average"},
-        {"fusion": "last", "gate": "none"},
+        {"fusion": "average", "gate": "sigmoid", "prior": "uniform"},
+        {"fusion": "last", "gate": "none", "prior": "uniform"},
         {"gate": "linear", "prior": "last"},
         {"gate": "static"},
     ],

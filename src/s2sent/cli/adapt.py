@@ -140,7 +140,7 @@ def _recipe(given: dict[str, Any], file: Path | None) -> Any:
             values["forms"] = ["gate"]
     if missing := [what for name, what in (("model", "a model"), ("data", "examples")) if not values.get(name)]:
         raise ConfigError(f"Give {' and '.join(missing)}, or a --recipe that has them.")
-    return AdaptRecipe.from_dict(values, file or "The command")
+    return AdaptRecipe.from_dict(values) if file is None else AdaptRecipe.in_file(file, values)
 
 
 def _blocks(text: str) -> int | tuple[int, ...]:

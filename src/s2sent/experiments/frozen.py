@@ -19,8 +19,7 @@ from s2sent.experiments.measures import spread
 from s2sent.experiments.plan import Run
 from s2sent.listener import Listener
 from s2sent.model.backbone import Backbone
-from s2sent.model.pooling import PoolingMode
-from s2sent.selection import SelectionConfig
+from s2sent.selection.config import PoolingMode, SelectionConfig
 from s2sent.training.frozen import Contrast, Form, FormResult, FrozenTrainer, TrainingOptions, split, text_encoder
 from s2sent.training.recipes import Frozen
 from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, is_whole, keep_states, states_key

@@ -13,9 +13,10 @@ from torch import nn
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.backbone import Backbone, max_tokens
 from s2sent.model.load import open_encoder
-from s2sent.model.pooling import PoolingMode, SelectivePooling, pooling_of
+from s2sent.model.pooling import SelectivePooling, pooling_of
 from s2sent.model.prompts import PromptTransformer
 from s2sent.selection import SelectionConfig
+from s2sent.selection.config import PoolingMode
 
 
 def build(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Self, cast, get_args
 
 import torch
 from sentence_transformers.base import BaseModel
@@ -16,8 +16,7 @@ from s2sent.model.backbone import Backbone
 from s2sent.model.stream import BlockStream
 from s2sent.model.text import NO_TEXT, SHORT, check_inputs_of, special_ids
 from s2sent.selection import Selection, SelectionConfig, Selector, TokenBasis, TokenLayout
-
-PoolingMode = Literal["mean", "cls", "mask"]
+from s2sent.selection.config import PoolingMode
 
 
 class Features(dict[str, Any]):

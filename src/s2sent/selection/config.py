@@ -16,6 +16,7 @@ Fusion = Literal["stack", "average", "last"]
 Activation = Literal["relu", "tanh"]
 Gate = Literal["sigmoid", "linear", "static", "per_feature", "none"]
 Prior = Literal["uniform", "last"]
+PoolingMode = Literal["mean", "cls", "mask"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "squeeze": get_args(Squeeze),

@@ -30,11 +30,11 @@ from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import load_in_torch, open_encoder
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.truncate import check_can_be_cut, keep_blocks
+from s2sent.options import to_toml
 from s2sent.selection import SelectionConfig, Selector
-from s2sent.training.adapt_recipe import DEFAULT_FORMS, GATES, MAP, TEXT_FORMS, AdaptRecipe
+from s2sent.training.adapt_recipe import AS_IS, DEFAULT_FORMS, GATES, MAP, TEXT_FORMS, AdaptRecipe
 from s2sent.training.distributed import bf16_problem
 from s2sent.training.frozen import (
-    AS_IS,
     NOISE,
     Contrast,
     Crops,
@@ -46,7 +46,6 @@ from s2sent.training.frozen import (
     block_scales,
     split,
 )
-from s2sent.training.recipes import to_toml
 from s2sent.untrusted import Table, exists, is_folder
 from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
 

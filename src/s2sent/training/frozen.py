@@ -24,8 +24,6 @@ from s2sent.errors import ConfigError
 from s2sent.selection import Selection, SelectionConfig, Selector
 from s2sent.vectors.states import FrozenStates
 
-AS_IS = "as-is"
-"""The form that changes nothing."""
 NOISE = 2.0
 """Standard errors of the held-out difference by which a form must beat the model as it is. Where few losses estimate
 the error, Student's t asks for more."""

@@ -17,8 +17,9 @@ from transformers.utils import logging
 import s2sent
 from s2sent.atomic import atomic_folder, lock, sync, write_error
 from s2sent.errors import ConfigError, S2SentError
+from s2sent.options import to_toml
 from s2sent.training.checkpoint import Checkpoint
-from s2sent.training.recipes import Recipe, to_toml
+from s2sent.training.recipes import Recipe
 from s2sent.untrusted import exists, is_folder, read_toml
 
 _LOCK, _LOG, _FILES = "training/.lock", "training/log.jsonl", "training/files.txt"

@@ -34,8 +34,9 @@ from torch import Tensor
 from s2sent.atomic import atomic_file, lock, write_error
 from s2sent.errors import DataError, ModelError
 from s2sent.model.backbone import Backbone
-from s2sent.model.pooling import PoolingMode, SelectivePooling, layout_of, pooling_of
+from s2sent.model.pooling import SelectivePooling, layout_of, pooling_of
 from s2sent.selection import SelectionConfig, Selector, TokenBasis, low_frequencies
+from s2sent.selection.config import PoolingMode
 from s2sent.vectors.encoder import CPU_TOKENS, GPU_TOKENS, TorchEncoder, token_batches
 
 VERSION = 1
