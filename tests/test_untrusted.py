@@ -1,6 +1,8 @@
 import json
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -130,6 +132,38 @@ def test_lookups_reach_into_lists_and_tables() -> None:
         table.only({"a"})
     with pytest.raises(S2SentError, match=r"f\.json must hold a table, got a list"):
         Table.of([], Path("f.json"))
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    ids: tuple[int, ...]
+    kind: Literal["a", "b"] = "a"
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def test_a_table_becomes_a_dataclass_or_the_key_is_named() -> None:
+    def read(**values: object) -> Outer:
+        return Table.of({"inner": {"size": 1}, "ids": [1, 2], **values}, Path("f.json")).to(Outer)
+
+    assert read() == Outer(Inner(1), (1, 2))
+    assert read(inner={"size": 1, "name": None}, kind="b", texts={"x": "y"}) == Outer(Inner(1), (1, 2), "b", {"x": "y"})
+    for values, problem in (
+        ({"inner": {}}, r"inner\.size is missing"),
+        ({"inner": {"size": 1, "name": 2}}, r"inner\.name must be a text, got 2"),
+        ({"inner": {"size": 1, "x": 2}}, r"inner\.x is not known"),
+        ({"ids": [1, "x"]}, r"ids\[1\] must be a whole number"),
+        ({"kind": "c"}, "kind must be one of a, b, got c"),
+        ({"texts": {"x": 1}}, r"texts\.x must be a text"),
+    ):
+        with pytest.raises(DataError, match=rf"^f\.json: {problem}"):
+            read(**values)
 
 
 def test_shown_is_one_short_printable_line() -> None:

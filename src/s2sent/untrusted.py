@@ -1,4 +1,4 @@
-"""The gate for files that come from outside: opened, measured and parsed here, so that each rule stands once.
+"""Read files that somebody else made. Each rule about opening, size and parsing is here, once.
 
 Whatever a path or a file holds, the outcome is its content or an `S2SentError` that names it. Only regular files are
 opened: a FIFO would wait for ever, and a device never ends.
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 from s2sent.errors import DataError, S2SentError
 
@@ -44,6 +44,22 @@ _REQUIRED: Final[Any] = object()
 T = TypeVar("T")
 
 
+class ErrorOptions(TypedDict, total=False):
+    """Options of every reader.
+
+    Attributes:
+        error: What is raised; by default `DataError`.
+        hint: A sentence that says what to do then.
+    """
+
+    error: type[S2SentError]
+    hint: str
+
+
+def _error(source: object, problem: str, error: type[S2SentError] = DataError, hint: str = "") -> S2SentError:
+    return error(f"{shown(source)} {problem}." + (f" {hint}" if hint else ""))
+
+
 def shown(value: object) -> str:
     """Return a path, a key or a value for a message: one line that every terminal can print, and not too long."""
     text = value if isinstance(value, str) else os.fspath(value) if isinstance(value, os.PathLike) else repr(value)
@@ -63,55 +79,54 @@ def lone_surrogate(text: str) -> str | None:
     return None
 
 
+# --- files --------------------------------------------------------------------------------------------------------
+
+
 def is_file(path: Path) -> bool:
     """Whether there is a regular file at `path`; False, not an error, for a name that no file can have."""
-    return _is_mode(path, stat.S_ISREG)
+    return stat.S_ISREG(_mode(path))
 
 
 def is_folder(path: Path) -> bool:
     """Whether there is a folder at `path`; False, not an error, for a name that no folder can have."""
-    return _is_mode(path, stat.S_ISDIR)
+    return stat.S_ISDIR(_mode(path))
 
 
 def exists(path: Path) -> bool:
     """Whether there is anything at `path`, even a link that leads nowhere."""
-    try:
-        os.lstat(path)
-    except (OSError, ValueError):
-        return False
-    return True
+    return _mode(path, follow_links=False) != 0
 
 
-def _is_mode(path: Path, is_kind: Callable[[int], bool]) -> bool:
+def _mode(path: Path, follow_links: bool = True) -> int:
     try:
-        return is_kind(path.stat().st_mode)
+        return path.stat(follow_symlinks=follow_links).st_mode
     except (OSError, ValueError):  # ValueError: a NUL or a surrogate in the name
-        return False
+        return 0
 
 
-def open_file(path: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> io.BufferedReader:
-    """Open a regular file to read its bytes. Reading it may still fail: `readable` translates that.
-
-    Args:
-        path: The file.
-        error: What is raised if it cannot be opened.
-        hint: What to do then, a sentence.
-    """
-    with readable(path, error=error, hint=hint):
-        _check_regular(path.stat().st_mode, path, error, hint)  # before opening, which a device may notice
+def open_file(path: Path, **options: Unpack[ErrorOptions]) -> io.BufferedReader:
+    """Open a regular file to read its bytes. Reading it may still fail: `readable` translates that."""
+    with readable(path, **options):
+        _check_regular(path.stat().st_mode, path, options)  # before opening, which a device may notice
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
         # Without waiting, and looked at again: what the name stands for may have changed since.
         descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
         try:
-            _check_regular(os.fstat(descriptor).st_mode, path, error, hint)
+            _check_regular(os.fstat(descriptor).st_mode, path, options)
             return os.fdopen(descriptor, "rb")
         except BaseException:
             os.close(descriptor)
             raise
 
 
+def _check_regular(mode: int, path: Path, options: ErrorOptions) -> None:
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+        raise _error(path, f"is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file", **options)
+
+
 @contextmanager
-def readable(path: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> Iterator[None]:
+def readable(path: Path, **options: Unpack[ErrorOptions]) -> Iterator[None]:
     """Turn what the system says about `path` into an error that names it."""
     try:
         yield
@@ -119,16 +134,16 @@ def readable(path: Path, *, error: type[S2SentError] = DataError, hint: str = ""
         raise
     except (OSError, ValueError) as cause:
         if isinstance(cause, ValueError):
-            reason = "cannot be a file: its name has a character that file names cannot have"
             if not isinstance(cause, UnicodeError) and "null" not in str(cause):
                 raise
+            problem = "cannot be a file: its name has a character that file names cannot have"
         elif isinstance(cause, FileNotFoundError | NotADirectoryError):
-            reason = "does not exist"
+            problem = "does not exist"
         elif cause.errno == errno.ENAMETOOLONG:
-            reason = "cannot be a file: its name is too long"
+            problem = "cannot be a file: its name is too long"
         else:
-            reason = f"cannot be read: {cause.strerror or cause}"
-        raise error(_sentence(path, reason, hint)) from cause
+            problem = f"cannot be read: {cause.strerror or cause}"
+        raise _error(path, problem, **options) from cause
 
 
 @contextmanager
@@ -150,70 +165,90 @@ def any_error_as(translate: Callable[[str], S2SentError]) -> Iterator[None]:
         raise translate(shown(reason)) from error
 
 
-def read_bytes(path: Path, *, limit: int = MAX_JSON, error: type[S2SentError] = DataError, hint: str = "") -> bytes:
+def read_bytes(path: Path, *, limit: int = MAX_JSON, **options: Unpack[ErrorOptions]) -> bytes:
     """Read a regular file of at most `limit` bytes."""
-    with open_file(path, error=error, hint=hint) as file, readable(path, error=error, hint=hint):
+    with open_file(path, **options) as file, readable(path, **options):
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise error(_sentence(path, f"is too large: such a file has {limit:,} bytes at most", hint))
+        raise _error(path, f"is too large: such a file has {limit:,} bytes at most", **options)
     return content
 
 
-def read_text(path: Path, *, limit: int = MAX_JSON, error: type[S2SentError] = DataError, hint: str = "") -> str:
+def read_text(path: Path, *, limit: int = MAX_JSON, **options: Unpack[ErrorOptions]) -> str:
     """Read a regular file of at most `limit` bytes that is UTF-8."""
-    content = read_bytes(path, limit=limit, error=error, hint=hint)
+    content = read_bytes(path, limit=limit, **options)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as cause:
         line = content.count(b"\n", 0, cause.start) + 1
-        reason = f"is not UTF-8: line {line} has the byte 0x{content[cause.start]:02x}"
-        raise error(_sentence(path, reason, hint)) from cause
+        problem = f"is not UTF-8: line {line} has the byte 0x{content[cause.start]:02x}"
+        raise _error(path, problem, **options) from cause
 
 
-def read_json(path: Path, *, limit: int = MAX_JSON, error: type[S2SentError] = DataError, hint: str = "") -> Any:
+# --- json and toml ------------------------------------------------------------------------------------------------
+
+# A key with very many full stops (a.a.a.…) makes tomllib take memory in the square of their number.
+_QUOTED = re.compile(r"""\"[^"\n]*"|'[^'\n]*'""")
+_PART = rf"(?:[\w-]++|{_QUOTED.pattern})"
+_DOTTED = re.compile(rf"{_PART}(?:\s*+\.\s*+{_PART})*+")
+
+
+def read_json(path: Path, *, limit: int = MAX_JSON, **options: Unpack[ErrorOptions]) -> Any:
     """Read a json file: plain values, at most `MAX_DEPTH` levels deep, with texts that can be written again."""
-    return parse_json(read_text(path, limit=limit, error=error, hint=hint), path, error=error, hint=hint)
+    return parse_json(read_text(path, limit=limit, **options), path, **options)
 
 
-def parse_json(text: str | bytes, source: object, *, error: type[S2SentError] = DataError, hint: str = "") -> Any:
+def parse_json(text: str | bytes, source: object, **options: Unpack[ErrorOptions]) -> Any:
     """Parse json as `read_json` does; `source` names it in messages."""
-    try:
-        value = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
-    except RecursionError:
-        raise error(_sentence(source, _TOO_DEEP, hint)) from None
-    except ValueError as cause:
-        raise error(_sentence(source, f"is not valid json: {cause}", hint)) from cause
-    _check_plain(value, source, error, hint)
-    return value
+    return _parse(lambda: json.loads(text if isinstance(text, str) else text.decode()), "json", source, options)
 
 
-def read_toml(
-    path: Path, *, limit: int = MAX_TOML, error: type[S2SentError] = DataError, hint: str = ""
-) -> dict[str, Any]:
+def read_toml(path: Path, *, limit: int = MAX_TOML, **options: Unpack[ErrorOptions]) -> dict[str, Any]:
     """Read a toml file: plain values, at most `MAX_DEPTH` levels deep."""
-    text = read_text(path, limit=limit, error=error, hint=hint)
+    text = read_text(path, limit=limit, **options)
     if any(_QUOTED.sub("", key[0]).count(".") > MAX_DEPTH for key in _DOTTED.finditer(text)):
-        raise error(_sentence(path, _TOO_DEEP, hint))
-    try:
-        value = tomllib.loads(text)
-    except RecursionError:
-        raise error(_sentence(path, _TOO_DEEP, hint)) from None
-    except ValueError as cause:
-        raise error(_sentence(path, f"is not valid TOML: {cause}", hint)) from cause
-    _check_plain(value, path, error, hint)
+        raise _too_deep(path, options)
+    value: dict[str, Any] = _parse(lambda: tomllib.loads(text), "TOML", path, options)
     return value
+
+
+def _parse(parse: Callable[[], Any], language: str, source: object, options: ErrorOptions) -> Any:
+    try:
+        value = parse()
+    except RecursionError:
+        raise _too_deep(source, options) from None
+    except ValueError as cause:
+        raise _error(source, f"is not valid {language}: {cause}", **options) from cause
+    # Level by level: a check that called itself would meet the limit it is to guard.
+    level, depth = [value], 0
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict | list):
+                if depth == MAX_DEPTH:
+                    raise _too_deep(source, options)
+                below += item
+                below += item.values() if isinstance(item, dict) else ()
+            elif isinstance(item, str) and lone_surrogate(item):
+                raise _error(source, f"has half a character (a lone surrogate) in {shown(item)}", **options)
+        level, depth = below, depth + 1
+    return value
+
+
+def _too_deep(source: object, options: ErrorOptions) -> S2SentError:
+    return _error(source, f"has lists or tables nested more than {MAX_DEPTH} levels deep", **options)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a json or toml file whose lookups check the type, and say file and key if it is another.
+    """A table of a json or toml file whose lookups check the type, and raise an error with file and key.
 
     Attributes:
         values: The table itself.
         source: The file.
         error: What is raised.
         prefix: The keys that lead to the table in its file, each with a full stop behind it.
-        hint: What to do about an error, a sentence.
+        hint: A sentence that says what to do about an error.
     """
 
     values: dict[str, Any]
@@ -223,18 +258,16 @@ class Table:
     hint: str = ""
 
     @classmethod
-    def of(cls, value: object, source: Path, *, error: type[S2SentError] = DataError, hint: str = "") -> Table:
+    def of(cls, value: object, source: Path, **options: Unpack[ErrorOptions]) -> Table:
         """Return the table that a file holds."""
         if not isinstance(value, dict):
-            raise error(_sentence(source, f"must hold a table, got {_kind(value)}", hint))
-        return cls(value, source, error, hint=hint)
+            raise _error(source, f"must hold a table, got {_kind(value)}", **options)
+        return cls(value, source, **options)
 
     @classmethod
-    def read_json(
-        cls, path: Path, *, limit: int = MAX_JSON, error: type[S2SentError] = DataError, hint: str = ""
-    ) -> Table:
+    def read_json(cls, path: Path, *, limit: int = MAX_JSON, **options: Unpack[ErrorOptions]) -> Table:
         """Read a json file that holds a table."""
-        return cls.of(read_json(path, limit=limit, error=error, hint=hint), path, error=error, hint=hint)
+        return cls.of(read_json(path, limit=limit, **options), path, **options)
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -300,7 +333,7 @@ class Table:
 
     def fail(self, key: str, problem: str) -> S2SentError:
         """Return the error that says what is wrong with a key."""
-        return self.error(_sentence(f"{shown(self.source)}: {shown(self.prefix + key)}", problem, self.hint))
+        return _error(f"{shown(self.source)}: {shown(self.prefix + key)}", problem, self.error, self.hint)
 
     def _typed(self, key: str, value: object, kind: type[T]) -> T:
         fits = isinstance(value, (int, float) if kind is float else kind) and (kind is bool) == isinstance(value, bool)
@@ -312,46 +345,9 @@ class Table:
         return value  # type: ignore[return-value]
 
 
-# A key with very many full stops (a.a.a.…) makes tomllib take memory in the square of their number.
-_QUOTED = re.compile(r"""\"[^"\n]*"|'[^'\n]*'""")
-_PART = rf"(?:[\w-]++|{_QUOTED.pattern})"
-_DOTTED = re.compile(rf"{_PART}(?:\s*+\.\s*+{_PART})*+")
-
-_TOO_DEEP = f"has lists or tables nested more than {MAX_DEPTH} levels deep"
-
-
-def _check_regular(mode: int, path: Path, error: type[S2SentError], hint: str) -> None:
-    if stat.S_ISREG(mode):
-        return
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-    what = kinds.get(stat.S_IFMT(mode), "a device")
-    raise error(_sentence(path, f"is {what}, not a file", hint))
-
-
-def _check_plain(value: object, source: object, error: type[S2SentError], hint: str) -> None:
-    """Check depth and texts, level by level: a check that called itself would meet the limit it is to guard."""
-    level, depth = [value], 0
-    while level:
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, dict | list):
-                if depth == MAX_DEPTH:
-                    raise error(_sentence(source, _TOO_DEEP, hint))
-                below += item
-                if isinstance(item, dict):
-                    below += item.values()
-            elif isinstance(item, str) and lone_surrogate(item):
-                raise error(_sentence(source, f"has half a character (a lone surrogate) in {shown(item)}", hint))
-        level, depth = below, depth + 1
-
-
 def _kind(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, dict | list):
         return _NAMES[type(value)]
     return shown(repr(value))
-
-
-def _sentence(source: object, problem: str, hint: str) -> str:
-    return f"{shown(source)} {problem}." + (f" {hint}" if hint else "")
