@@ -1,25 +1,14 @@
 """A Dense whose activation is not a layer: the host imports what is named, and calls it."""
 
-from common import Attack, Target, main
+from common import Attack, all_of, edit, put_code
 
-
-def _import(target: Target) -> None:
-    target.put_code("planted.py")
-    target.edit("2_Dense/config.json", activation_function="planted.Payload")
-
-
-def _function(target: Target) -> None:
-    target.edit("2_Dense/config.json", activation_function="torch.hub.list")
-
-
-def _other_module(target: Target) -> None:
-    target.edit("2_Dense/config.json", activation_function="torch.nn.parallel.DistributedDataParallel")
-
+DENSE = "2_Dense/config.json"
 
 ATTACK = Attack(
-    {"an import": _import, "a function of torch": _function, "a class that is no activation": _other_module},
+    {
+        "an import": all_of(put_code(), edit(DENSE, activation_function="planted.Payload")),
+        "a function of torch": edit(DENSE, activation_function="torch.hub.list"),
+        "a class that is no activation": edit(DENSE, activation_function="torch.nn.parallel.DistributedDataParallel"),
+    },
     modules="dense",
 )
-
-if __name__ == "__main__":
-    main({"code_by_activation": ATTACK})

@@ -1,9 +1,7 @@
-"""What every attack shares: a fresh tiny model, the verbs that load one, a look at what was opened and run.
+"""What all attacks share: a new tiny model, every entry point that loads one, a record of what was opened and run.
 
-An attack is a file of this folder with an `ATTACK`: named functions that spoil a fresh model folder. Running the file
-tries them all, first against plain sentence-transformers (the control: is the attack live at all?), then against every
-verb of s2sent. It exits with 1 if code ran, a file was opened that must not be, or something else than a clean refusal
-came out. With ATTACKS_SHOW=1 it prints every refusal.
+An attack is a file of this folder with an `ATTACK`: named changes to a model folder. Each is tried first with plain
+sentence-transformers, to show that it does harm there, then with every entry point of s2sent.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import contextlib
+import importlib
 import io
 import json
 import pickle
@@ -24,64 +23,109 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-Spoil = Callable[["Target"], None]
 WORDS = ["the", "cat", "sat", "on", "a", "warm", "window", "sill", "while", "rain", "fell", "and", "dogs", "slept"]
 SECONDS = 60
 """What takes longer than this hangs."""
+PICKLES = (".bin", ".pt", ".pkl")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What an attack has to work with.
+    """What an attack changes.
 
     Attributes:
-        folder: A fresh model folder, to spoil.
-        outside: A folder beside it, with files that are none of the model's business.
-        marker: A file that code, were it run, would leave.
+        folder: A new model folder.
+        outside: A folder beside it, whose files must not be read.
+        marker: A file that the attacker's code would write.
     """
 
     folder: Path
     outside: Path
     marker: Path
 
-    def edit(self, name: str, **changes: Any) -> None:
-        """Change keys of a json file; a key set to ... is taken out."""
+    def json(self, name: str) -> Any:
+        """Return the content of a json file; an empty table if it is not there."""
         path = self.folder / name
-        values = {**(json.loads(path.read_text()) if path.exists() else {}), **changes}
-        path.write_text(json.dumps({key: value for key, value in values.items() if value is not ...}))
+        return json.loads(path.read_text()) if path.exists() else {}
 
-    def edit_module(self, index: int, **changes: Any) -> None:
-        """Change keys of one module in modules.json."""
-        modules = json.loads((self.folder / "modules.json").read_text())
-        modules[index].update(changes)
-        (self.folder / "modules.json").write_text(json.dumps(modules))
-
-    def put_pickle(self, name: str = "pytorch_model.bin") -> None:
-        """Write a pickle that leaves the marker when it is read."""
-        (self.folder / name).write_bytes(pickle.dumps(Payload(str(self.marker)), protocol=2))
-
-    def put_code(self, name: str) -> None:
-        """Write a Python file that leaves the marker when it is imported."""
+    def write(self, name: str, content: Any) -> None:
+        """Write a file: bytes, a text, or anything else as json."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            f"open({str(self.marker)!r}, 'w').close()\n"
-            "from sentence_transformers.base.modules import Transformer\n"
-            "from transformers import BertConfig, BertModel, BertTokenizer\n"
-            "class Payload(Transformer): pass\n"
-            "class PayloadConfig(BertConfig): pass\n"
-            "class PayloadModel(BertModel): pass\n"
-        )
+        content = content if isinstance(content, str | bytes) else json.dumps(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+Change = Callable[[Target], object]
+
+
+def all_of(*changes: Change) -> Change:
+    """Do several changes."""
+    return lambda target: [change(target) for change in changes]
+
+
+def edit(name: str, **changes: Any) -> Change:
+    """Change keys of a json file; a key set to ... is removed. `{outside}` in a text stands for that folder."""
+
+    def change(target: Target) -> None:
+        values = {**target.json(name), **_filled(changes, target)}
+        target.write(name, {key: value for key, value in values.items() if value is not ...})
+
+    return change
+
+
+def edit_module(index: int, **changes: Any) -> Change:
+    """Change keys of one module in modules.json."""
+
+    def change(target: Target) -> None:
+        modules = target.json("modules.json")
+        modules[index].update(_filled(changes, target))
+        target.write("modules.json", modules)
+
+    return change
+
+
+def _filled(value: Any, target: Target) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(item, target) for key, item in value.items()}
+    return value.replace("{outside}", str(target.outside)) if isinstance(value, str) else value
+
+
+def write(name: str, content: str | bytes) -> Change:
+    """Write a file."""
+    return lambda target: target.write(name, content)
+
+
+def remove(name: str) -> Change:
+    """Remove a file if it is there."""
+    return lambda target: (target.folder / name).unlink(missing_ok=True)
+
+
+def put_pickle(name: str = "pytorch_model.bin") -> Change:
+    """Write a pickle that writes the marker when it is read."""
+    return lambda target: target.write(name, pickle.dumps(Payload(str(target.marker)), protocol=2))
+
+
+def put_code(name: str = "planted.py") -> Change:
+    """Write a Python file that writes the marker when it is imported."""
+    code = (
+        "from sentence_transformers.base.modules import Transformer\n"
+        "from transformers import BertConfig, BertModel, BertTokenizer\n"
+        "class Payload(Transformer): pass\n"
+        "class PayloadConfig(BertConfig): pass\n"
+        "class PayloadModel(BertModel): pass\n"
+    )
+    return lambda target: target.write(name, f"open({str(target.marker)!r}, 'w').close()\n{code}")
 
 
 class Payload:
-    """Leaves a file when it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
@@ -95,44 +139,58 @@ class Attack:
     """Variants of one attack.
 
     Attributes:
-        variants: Named functions that spoil a fresh folder.
-        loads: Whether the folder may be loaded, as long as nothing is run or opened that must not be.
-        live: Variants that work against plain `SentenceTransformer(folder)`, which the control has to show.
-        modules: Makes the model's modules; by default ours.
-        verbs: The verbs to try; by default all.
-        loading_is_harm: Live variants whose harm is shown when the folder merely loads: wrong weights, or files from
-            outside that Rust reads, which is not seen here. For the others code must run, or a file be opened.
+        variants: Named changes to a new folder.
+        loads: Whether the folder may be loaded, as long as no code is run and no file opened that must not be.
+        works_on_host: Variants that work with plain `SentenceTransformer(folder)`; they are tried there first.
+        modules: The model: `own`, `dense`, `router` or `export`.
+        entry_points: What to try; by default everything.
+        loading_is_harm: Variants of `works_on_host` whose harm is that the folder loads: wrong weights, or files from
+            outside that Rust opens, which is not seen here. For the others code must run, or a file be opened.
     """
 
-    variants: dict[str, Spoil]
+    variants: Mapping[str, Change]
     loads: bool = False
-    live: tuple[str, ...] = ()
+    works_on_host: tuple[str, ...] = ()
     modules: str = "own"
-    verbs: tuple[str, ...] = ()
+    entry_points: tuple[str, ...] = ()
     loading_is_harm: tuple[str, ...] = ()
 
 
 @dataclass
 class Watch:
-    """Notes every file that Python opens, by its real path. What Rust and C++ open it does not see."""
+    """Records every file that Python opens, by its real path. What Rust and C++ open it does not see."""
 
     opened: list[str] = field(default_factory=list)
     on: bool = False
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """Take note."""
+        """Record one event."""
         if self.on and event == "open" and isinstance(args[0], str | bytes | os.PathLike):
             with contextlib.suppress(ValueError):  # NUL
                 self.opened.append(os.path.realpath(os.fsdecode(args[0])))
 
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record what the block opens."""
+        self.opened.clear()
+        self.on = True
+        try:
+            yield
+        finally:
+            self.on = False
 
-SCRATCH = tempfile.TemporaryDirectory(prefix="attacks-")  # gone when the process ends
+    def forbidden(self, target: Target) -> str | None:
+        """Return a file that was opened and must not be: a pickle, or one outside the folder."""
+        return next((path for path in self.opened if path.endswith(PICKLES) or str(target.outside) in path), None)
+
+
+SCRATCH = tempfile.TemporaryDirectory(prefix="attacks-")  # removed when the process ends
 WATCH = Watch()
 sys.addaudithook(WATCH.hook)
 
 
 @cache
-def fresh(kind: str) -> Path:
+def new_model(kind: str) -> Path:
     """Make a tiny model once: `own` (Transformer and SelectivePooling), `dense`, `router` or `export`."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -221,7 +279,7 @@ def write_graph(folder: Path, values: tuple[float, ...], location: str | None = 
 
 @cache
 def texts() -> Path:
-    """Make inputs for the verbs: lines of text, pairs, and an STS-B of a few pairs."""
+    """Make inputs for the entry points: lines of text, pairs, and an STS-B of a few pairs."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     lines = [" ".join(WORDS[start : start + 5]) for start in range(8)]
     (root / "lines.txt").write_text("\n".join(lines * 8) + "\n")
@@ -235,14 +293,14 @@ def texts() -> Path:
 
 
 def command(*arguments: str) -> None:
-    """Run a verb of the command line in this process, without its output."""
+    """Run the command line in this process, without its output."""
     from s2sent.cli import app
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         app(list(arguments), standalone_mode=False)
 
 
-def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
+def entry_points(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
     """Everything of s2sent that loads a model."""
     import s2sent
 
@@ -267,19 +325,19 @@ def verbs(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
 
 
 @contextlib.contextmanager
-def target(attack: Attack, spoil: Spoil) -> Iterator[Target]:
-    """Give a fresh folder, spoiled."""
+def target(attack: Attack, change: Change) -> Iterator[Target]:
+    """Make a new folder, changed."""
     with tempfile.TemporaryDirectory(prefix="attack-") as name:
         root = Path(name).resolve()
-        shutil.copytree(fresh(attack.modules), root / "model")
-        shutil.copytree(fresh("own"), root / "outside")
+        shutil.copytree(new_model(attack.modules), root / "model")
+        shutil.copytree(new_model("own"), root / "outside")
         made = Target(root / "model", root / "outside", root / "code-was-run")
-        spoil(made)
+        change(made)
         yield made
 
 
-def try_verb(attack: Attack, made: Target, name: str, verb: Callable[[], object]) -> str | None:
-    """Run one verb; return what went wrong, if anything."""
+def problem_of(attack: Attack, made: Target, name: str, run: Callable[[], object]) -> str | None:
+    """Run one entry point; return what went wrong, if anything."""
     from s2sent.errors import S2SentError
 
     def hangs(*_: object) -> None:
@@ -287,11 +345,10 @@ def try_verb(attack: Attack, made: Target, name: str, verb: Callable[[], object]
 
     signal.signal(signal.SIGALRM, hangs)
     signal.alarm(SECONDS)
-    WATCH.opened.clear()
-    WATCH.on = True
     problem = None
     try:
-        verb()
+        with WATCH.watching():
+            run()
         if not attack.loads:
             problem = "the folder was accepted"
     except S2SentError as error:
@@ -309,96 +366,83 @@ def try_verb(attack: Attack, made: Target, name: str, verb: Callable[[], object]
         problem = f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)
-        WATCH.on = False
-    opened = [path for path in WATCH.opened if path.endswith((".bin", ".pt", ".pkl")) or str(made.outside) in path]
-    if opened:
-        problem = f"opened {opened[0]}"
-    if made.marker.exists():
-        made.marker.unlink()
-        problem = "CODE WAS RUN"
-    return problem
-
-
-def control(attack: Attack, variant: str) -> bool:
-    """Whether plain sentence-transformers runs the code or opens the file; or, where that is the harm, loads it."""
-    from sentence_transformers import SentenceTransformer
-
-    with target(attack, attack.variants[variant]) as made:
-        WATCH.opened.clear()
-        WATCH.on = True
-        loaded = False
-        try:
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                # Our own module is not the host's, so it has to be told to trust; so does everybody who follows a
-                # model card that says so. Dense and Router need no trust.
-                SentenceTransformer(str(made.folder), device="cpu", trust_remote_code=attack.modules == "own")
-            loaded = True
-        except Exception:
-            pass
-        finally:
-            WATCH.on = False
-        opened = any(path.endswith((".bin", ".pt")) or str(made.outside) in path for path in WATCH.opened)
-        return made.marker.exists() or opened or (loaded and variant in attack.loading_is_harm)
+    if opened := WATCH.forbidden(made):
+        problem = f"opened {opened}"
+    return "CODE WAS RUN" if made.marker.exists() else problem
 
 
 def try_attack(name: str, attack: Attack) -> tuple[int, list[str]]:
-    """Try an attack's variants through its verbs; return how many times, and what went wrong."""
+    """Try an attack's variants with its entry points; return how many times, and what went wrong."""
     tried, problems = 0, []
-    for variant, spoil in attack.variants.items():
-        for verb in attack.verbs or tuple(verbs("", Path())):
-            with target(attack, spoil) as made, tempfile.TemporaryDirectory() as scratch:
-                problem = try_verb(attack, made, verb, verbs(str(made.folder), Path(scratch))[verb])
+    for variant, change in attack.variants.items():
+        for entry in attack.entry_points or tuple(entry_points("", Path())):
+            with target(attack, change) as made, tempfile.TemporaryDirectory() as scratch:
+                run = entry_points(str(made.folder), Path(scratch))[entry]
+                if problem := problem_of(attack, made, entry, run):
+                    problems.append(f"{name}, {variant}, {entry}: {problem}")
             tried += 1
-            if problem:
-                problems.append(f"{name}, {variant}, {verb}: {problem}")
     return tried, problems
 
 
-def controls(attacks: dict[str, Attack]) -> tuple[int, list[str]]:
-    """Try what is said to be live against plain sentence-transformers; return how many are, and which are not."""
-    live, dead = 0, []
-    for name, attack in attacks.items():
-        for variant in attack.live:
-            if control(attack, variant):
-                live += 1
-            else:
-                dead.append(f"{name}, {variant}: the control is dead, so the attack proves nothing")
-    return live, dead
+def works_on_host(attack: Attack, variant: str) -> bool:
+    """Whether plain sentence-transformers runs the code or opens the file; or, where that is the harm, loads it."""
+    from sentence_transformers import SentenceTransformer
+
+    loaded = False
+    with target(attack, attack.variants[variant]) as made:
+        with (
+            contextlib.suppress(Exception),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            WATCH.watching(),
+        ):
+            # Our own module needs trust_remote_code, and whoever follows our model card sets it. Dense and Router do
+            # not need it.
+            SentenceTransformer(str(made.folder), device="cpu", trust_remote_code=attack.modules == "own")
+            loaded = True
+        harm = loaded and variant in attack.loading_is_harm
+        return harm or made.marker.exists() or WATCH.forbidden(made) is not None
 
 
-def attacks_of_this_folder() -> dict[str, Attack]:
-    """Import every attack."""
-    import importlib
-
+def load_attacks(names: list[str]) -> dict[str, Attack]:
+    """Import attacks by the names of their files; all of them if none is named."""
     folder = Path(__file__).parent
     sys.path.insert(0, str(folder))
-    names = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("common", "run_all"))
-    return {name: importlib.import_module(name).ATTACK for name in names}
+    every = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("common", "run_all"))
+    return {name: importlib.import_module(name).ATTACK for name in names or every}
 
 
-def main(attacks: dict[str, Attack]) -> None:
+def print_host_results(names: list[str]) -> None:
+    """Try what should work with plain sentence-transformers; print how many do and which do not, as json."""
+    results = {
+        f"{name}, {variant}": works_on_host(attack, variant)
+        for name, attack in load_attacks(names).items()
+        for variant in attack.works_on_host
+    }
+    print(json.dumps([sum(results.values()), [name for name, works in results.items() if not works]]))
+
+
+def main(names: list[str]) -> None:
     """Try attacks, and exit with 1 if one works."""
+    attacks = load_attacks(names)
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=SCRATCH.name)
-    # The control runs in a process of its own: what it imports or changes must not help s2sent.
+    # In a process of its own: what sentence-transformers imports or changes there must not help s2sent.
     here = str(Path(__file__).parent)
-    code = f"import sys; sys.path.insert(0, {here!r}); import common; common.print_controls({list(attacks)!r})"
+    code = f"import sys; sys.path.insert(0, {here!r}); import common; common.print_host_results({list(attacks)!r})"
     child = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
     tried, problems = 0, []
     for name, attack in attacks.items():
         count, found = try_attack(name, attack)
         tried += count
         problems += found
-        print(f"{name}: {count} tries, {len(found)} worked" if found else f"{name}: {count} tries, none worked")
-    live, dead = json.loads(child.stdout.splitlines()[-1]) if child.returncode == 0 else (0, ["the control failed"])
+        print(f"{name}: {count} tries, {len(found) or 'none'} worked")
+    working, failed = json.loads(child.stdout.splitlines()[-1]) if child.returncode == 0 else (0, ["all of them"])
     variants = sum(len(attack.variants) for attack in attacks.values())
     print(f"{len(attacks)} attacks in {variants} variants, tried {tried} times: {len(problems)} worked")
-    print(f"{live} of them work against plain sentence-transformers; {len(dead)} that should do not")
-    for line in (*problems, *dead):
+    print(f"{working} of them work against plain sentence-transformers; {len(failed)} that should do not")
+    for line in (
+        *problems,
+        *(f"{name}: does no harm to sentence-transformers, so it proves nothing" for name in failed),
+    ):
         print(line, file=sys.stderr)
-    sys.exit(bool(problems or dead))
-
-
-def print_controls(names: list[str]) -> None:
-    """Print the outcome of the controls as json."""
-    known = attacks_of_this_folder()
-    print(json.dumps(controls({name: known[name] for name in names})))
+    sys.exit(bool(problems or failed))

@@ -1,16 +1,16 @@
 """Links that lead out of the folder."""
 
-from common import Attack, Spoil, Target, main
+from common import Attack, Change, Target
 
 
-def _link(name: str) -> Spoil:
-    def spoil(target: Target) -> None:
+def _link(name: str) -> Change:
+    def change(target: Target) -> None:
         (target.outside / "kept").mkdir(exist_ok=True)
         path = target.folder / name
         path.rename(target.outside / "kept" / path.name)
         path.symlink_to(target.outside / "kept" / path.name)
 
-    return spoil
+    return change
 
 
 def _chain(target: Target) -> None:
@@ -27,9 +27,6 @@ ATTACK = Attack(
         "a module's folder": _link("1_SelectivePooling"),
         "a link through a link": _chain,
     },
-    live=("weights", "a config", "a module's folder"),
+    works_on_host=("weights", "a config", "a module's folder"),
     loading_is_harm=("weights",),
 )
-
-if __name__ == "__main__":
-    main({"foreign_links": ATTACK})

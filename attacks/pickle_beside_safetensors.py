@@ -1,23 +1,12 @@
-"""Pickles and code that lie in a folder whose safetensors are whole: the folder loads, and nobody looks at them."""
+"""Pickles and code in a folder whose safetensors are complete: the folder loads, and they are never opened."""
 
-from common import Attack, Target, main
+from common import Attack, all_of, put_code, put_pickle
 
-
-def _pickles(target: Target) -> None:
-    for name in ("pytorch_model.bin", "1_SelectivePooling/pytorch_model.bin", "training_args.bin", "optimizer.pt"):
-        target.put_pickle(name)
-
-
-def _code(target: Target) -> None:
-    for name in ("s2sent.py", "pooling.py", "torch.py", "s2sent/model/pooling.py", "custom_generate/generate.py"):
-        target.put_code(name)
-
+PICKLES = ("pytorch_model.bin", "1_SelectivePooling/pytorch_model.bin", "training_args.bin", "optimizer.pt")
+CODE = ("s2sent.py", "pooling.py", "torch.py", "s2sent/model/pooling.py", "custom_generate/generate.py")
 
 ATTACK = Attack(
-    {"pickles": _pickles, "code": _code},
+    {"pickles": all_of(*map(put_pickle, PICKLES)), "code": all_of(*map(put_code, CODE))},
     loads=True,
-    verbs=("load", "build", "encode", "evaluate", "compare", "inspect", "train"),  # not export, which takes 15 s
+    entry_points=("load", "build", "encode", "evaluate", "compare", "inspect", "train"),  # not export: 15 s
 )
-
-if __name__ == "__main__":
-    main({"pickle_beside_safetensors": ATTACK})

@@ -1,6 +1,8 @@
-"""Try every attack of this folder in one process."""
+"""Try every attack of this folder, or those that are named: `python attacks/run_all.py hang wrong_weights`."""
 
-from common import attacks_of_this_folder, main
+import sys
+
+from common import main
 
 if __name__ == "__main__":
-    main(attacks_of_this_folder())
+    main(sys.argv[1:])

@@ -1,36 +1,41 @@
-"""Weights that are missing, of another shape, or no numbers: vectors would be random or NaN, without a word."""
+"""Weights that are missing, of another shape, or not finite: vectors would be random or NaN, without an error."""
+
+from collections.abc import Callable
 
 import torch
-from common import Attack, Spoil, Target, main
+from common import Attack, Change, Target
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 ENCODER, SELECTOR = "model.safetensors", "1_SelectivePooling/model.safetensors"
 
 
-def _missing(target: Target) -> None:
-    weights = load_file(target.folder / ENCODER)
-    for name in [name for name in weights if name.startswith("encoder.layer.1.")][:8]:
-        del weights[name]
-    save_file(weights, target.folder / ENCODER, metadata={"format": "pt"})
-
-
-def _shape(target: Target) -> None:
-    weights = load_file(target.folder / ENCODER)
-    weights["encoder.layer.1.output.dense.bias"] = torch.zeros(3)
-    save_file(weights, target.folder / ENCODER, metadata={"format": "pt"})
-
-
-def _filled(name: str, value: float) -> Spoil:
-    def spoil(target: Target) -> None:
+def _weights(name: str, edit: Callable[[dict[str, Tensor]], None]) -> Change:
+    def change(target: Target) -> None:
         weights = load_file(target.folder / name)
-        largest = max(weights, key=lambda key: weights[key].numel())
-        weights[largest].view(-1)[-1] = value
+        edit(weights)
         save_file(weights, target.folder / name, metadata={"format": "pt"})
 
-    return spoil
+    return change
 
 
-LIVE = (
+def _remove(weights: dict[str, Tensor]) -> None:
+    for name in [name for name in weights if name.startswith("encoder.layer.1.")][:8]:
+        del weights[name]
+
+
+def _reshape(weights: dict[str, Tensor]) -> None:
+    weights["encoder.layer.1.output.dense.bias"] = torch.zeros(3)
+
+
+def _set_one(value: float) -> Callable[[dict[str, Tensor]], None]:
+    def edit(weights: dict[str, Tensor]) -> None:
+        max(weights.values(), key=Tensor.numel).view(-1)[-1] = value
+
+    return edit
+
+
+HARMFUL = (
     "eight are missing",
     "one number of the encoder is NaN",
     "one number of the encoder is infinite",
@@ -39,15 +44,12 @@ LIVE = (
 
 ATTACK = Attack(
     {
-        "eight are missing": _missing,
-        "one has another shape": _shape,
-        "one number of the encoder is NaN": _filled(ENCODER, float("nan")),
-        "one number of the encoder is infinite": _filled(ENCODER, float("inf")),
-        "one number of the selector is NaN": _filled(SELECTOR, float("nan")),
+        "eight are missing": _weights(ENCODER, _remove),
+        "one has another shape": _weights(ENCODER, _reshape),
+        "one number of the encoder is NaN": _weights(ENCODER, _set_one(float("nan"))),
+        "one number of the encoder is infinite": _weights(ENCODER, _set_one(float("inf"))),
+        "one number of the selector is NaN": _weights(SELECTOR, _set_one(float("nan"))),
     },
-    live=LIVE,
-    loading_is_harm=LIVE,
+    works_on_host=HARMFUL,
+    loading_is_harm=HARMFUL,
 )
-
-if __name__ == "__main__":
-    main({"wrong_weights": ATTACK})

@@ -1,4 +1,4 @@
-"""Every attack of `attacks/` is tried: none works on s2sent, and those that should work on the host alone do."""
+"""Every attack of `attacks/` is tried: none works on s2sent, and those that should work on plain host models do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def output() -> str:
     return run.stdout
 
 
-def test_no_attack_works_and_the_controls_do(output: str) -> None:
+def test_no_attack_works_but_on_the_host(output: str) -> None:
     tried = re.search(r"(\d+) attacks in (\d+) variants, tried (\d+) times: 0 worked", output)
     assert tried
     attacks, variants, times = map(int, tried.groups())
@@ -33,7 +33,7 @@ def test_no_attack_works_and_the_controls_do(output: str) -> None:
     assert re.search(r"[1-9]\d* of them work against plain sentence-transformers; 0 that should do not", output)
 
 
-def test_the_figures_of_the_page_are_those_of_the_run(output: str) -> None:
+def test_the_docs_have_the_figures_of_the_run(output: str) -> None:
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     for line in output.splitlines()[-2:]:
         assert line in page
