@@ -483,3 +483,15 @@ def test_a_cut_output_is_no_model(spoiled: Path, pairs: Path, tmp_path: Path, mo
     adapt(spoiled, pairs, tmp_path / "out", device="cpu", states=tmp_path / "s", forms=("blocks",), **QUICK)
     assert (tmp_path / "out" / "modules.json").exists()
     shutil.rmtree(tmp_path / "out")
+
+
+def test_every_trained_form_encodes_other_texts(bert: Path, pairs: Path, tmp_path: Path) -> None:
+    result = adapt(bert, pairs, device="cpu", states=tmp_path / "s", forms=("blocks", "gate+map"), **QUICK)
+    model = open_encoder(bert, device="cpu")
+    texts = [*SENTENCES[:5], SENTENCES[0]]
+    np.testing.assert_allclose(result.encode(texts, "as-is"), model.encode(texts), rtol=1e-3, atol=1e-4)
+    for one in result.forms[1:]:
+        expected = assemble(model, one).encode(texts)
+        np.testing.assert_allclose(result.encode(texts, one.form.name), expected, rtol=2e-2, atol=5e-3)
+    with pytest.raises(ConfigError, match=r"no trained form 'features'.*as-is, blocks, gate\+map"):
+        result.encode(texts, "features")

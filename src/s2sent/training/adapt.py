@@ -7,13 +7,15 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from torch import Tensor, nn
@@ -45,9 +47,10 @@ from s2sent.training.frozen import (
     best_of,
     block_scales,
     split,
+    text_encoder,
 )
 from s2sent.untrusted import Table, exists, is_folder
-from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, keep_states, states_key
+from s2sent.vectors.states import FrozenStates, OnTexts, StateEncoder, Sums, keep_states, states_key
 
 LEAST_HELD_OUT, MOST_HELD_OUT = 8, 2000
 MADE = "adapted.json"
@@ -94,6 +97,20 @@ class AdaptResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     output: Path | None = None
     states: Path | None = None
+    _encode: Callable[[Sequence[str], FormResult], NDArray[np.float32]] | None = field(default=None, repr=False)
+
+    def encode(self, texts: Sequence[str], form: str) -> NDArray[np.float32]:
+        """Encode texts with any of the trained forms, also one that was not kept.
+
+        The encoder is run over the texts once and its states are kept, so that another form takes next to no time.
+        """
+        results = {result.form.name: result for result in self.forms}
+        if form not in results or self._encode is None:
+            raise ConfigError(
+                f"There is no trained form {form!r}. Trained: {', '.join(results) or 'none in this call'}. A run that "
+                "was finished before has its kept model alone; restart=True trains the forms again."
+            )
+        return self._encode(texts, results[form])
 
 
 def adapt(
@@ -232,7 +249,10 @@ class _Adaptation:
     def run(self, output: Path | None, restart: bool) -> AdaptResult:
         """Do it all."""
         depth, forms = self.recipe.depth, self.forms
-        states = self._keep_states(forms)
+        began = time.perf_counter()
+        self.listener.status("Encoding")
+        states = self._keep_states(self.examples.texts, self.listener.progress)
+        self.seconds["pass"] = time.perf_counter() - began
         began = time.perf_counter()
         trainer = self._trainer(states)
         scales = block_scales(states.sizes())
@@ -265,6 +285,7 @@ class _Adaptation:
             self.seconds,
             output,
             states.folder,
+            lambda texts, one: self.encode(texts, one, trainer),
         )
         if output is not None:
             self._save(result, output, restart)
@@ -326,22 +347,18 @@ class _Adaptation:
         own = tuple(scales[state] for state in self.encoder.backbone.indices(form.selection))
         return replace(form, selection=replace(form.selection, block_scales=own))
 
-    def _keep_states(self, forms: Sequence[Form]) -> FrozenStates:
-        began = time.perf_counter()
-        sums = Sums.of([form.selection for form in forms if form.selection], self.encoder.backbone)
-        key = states_key(
-            self.fingerprint,
-            self.examples.texts,
-            sums,
-            pooling=self.encoder.pooling,
-            precision=self.recipe.precision,
-        )
-        self.listener.status("Encoding")
-        states = keep_states(
-            self.encoder, self.examples.texts, self.folder / key, sums, on_texts=self.listener.progress
-        )
-        self.seconds["pass"] = time.perf_counter() - began
-        return states
+    def _keep_states(self, texts: Sequence[str], on_texts: OnTexts | None = None) -> FrozenStates:
+        sums = Sums.of([form.selection for form in self.forms if form.selection], self.encoder.backbone)
+        key = states_key(self.fingerprint, texts, sums, pooling=self.encoder.pooling, precision=self.recipe.precision)
+        return keep_states(self.encoder, texts, self.folder / key, sums, on_texts=on_texts)
+
+    def encode(self, texts: Sequence[str], result: FormResult, trainer: FrozenTrainer) -> NDArray[np.float32]:
+        """Encode texts with a trained form. The encoder's states are kept, so another form need not run it again."""
+        head, _ = trainer.head(result.form)
+        head.load_state_dict(result.weights)
+        unique = list(dict.fromkeys(texts))
+        reader = trainer.reader(head, self._keep_states(unique))
+        return text_encoder(head, reader, unique)(list(texts))
 
     def _trainer(self, states: FrozenStates) -> FrozenTrainer:
         rows = torch.from_numpy(self.examples.rows)
