@@ -29,7 +29,7 @@ from benchmarks.texts import mixed_texts
 ENCODE = """
 import json, sys, time
 from pathlib import Path
-from s2sent.vectors import encode_files
+from s2sent.vectors import encode
 
 lines, parts = int(sys.argv[4]), int(sys.argv[5])
 marks = [(0, time.perf_counter())]
@@ -39,7 +39,7 @@ def mark(done, expected):
         marks.append((done, time.perf_counter()))
 
 start = time.process_time()
-seconds = encode_files(*sys.argv[1:4], on_progress=mark).seconds
+seconds = encode(*sys.argv[1:4], on_progress=mark).seconds
 # What getrusage says of a child includes its parent's size at the fork.
 size = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "cpu": time.process_time() - start, "megabytes": size, "marks": marks}))

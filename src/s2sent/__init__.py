@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s2sent.selection import SelectionConfig, Selector
     from s2sent.training.adapt import adapt
     from s2sent.training.loop import train
-    from s2sent.vectors import encode_files
+    from s2sent.vectors.files import encode
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "Selector",
     "adapt",
     "build",
-    "encode_files",
+    "encode",
     "evaluate",
     "export",
     "load",
@@ -45,7 +45,7 @@ __getattr__ = lazy(
         "Selector": "s2sent.selection",
         "adapt": "s2sent.training.adapt",
         "build": "s2sent.model.build",
-        "encode_files": "s2sent.vectors",
+        "encode": "s2sent.vectors.files",
         "evaluate": "s2sent.evaluation",
         "export": "s2sent.runtime.export",
         "load": "s2sent.runtime.load",

@@ -19,7 +19,7 @@ from conftest import SENTENCES, make_backbone
 from s2sent.cli import main
 from s2sent.errors import ConfigError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
-from s2sent.vectors import TorchEncoder, encode_files, encode_texts
+from s2sent.vectors import TorchEncoder, encode, encode_texts
 from training.runs import make_lines
 
 Run = Callable[..., tuple[int, str, str]]
@@ -197,12 +197,12 @@ class Broken:
 def test_a_vector_that_is_not_finite_is_never_written(saved: Path, tmp_path: Path, precision: str) -> None:
     (tmp_path / "in.txt").write_text("\n".join(["one", "cat", "two"]))
     encoder = TorchEncoder(s2sent.load(saved, device="cpu"))  # type: ignore[arg-type]
-    done = encode_files(Broken(encoder, "cat"), tmp_path / "in.txt", tmp_path / "a.npy", precision=precision)  # type: ignore[arg-type]
+    done = encode(Broken(encoder, "cat"), tmp_path / "in.txt", tmp_path / "a.npy", precision=precision)  # type: ignore[arg-type]
     assert (done.vectors, done.bad) == (2, 1)
     assert done.bad_file is not None
     assert '"line": 2, "reason": "has no finite vector' in done.bad_file.read_text()
     with pytest.raises(ModelError, match=r"in\.txt, line 1: the model gives NaN or infinity for it, and for all 3"):
-        encode_files(Broken(encoder, None), tmp_path / "in.txt", tmp_path / "b.npy", precision=precision)  # type: ignore[arg-type]
+        encode(Broken(encoder, None), tmp_path / "in.txt", tmp_path / "b.npy", precision=precision)  # type: ignore[arg-type]
     assert not (tmp_path / "b.npy").exists()
     with pytest.raises(ModelError, match="Input 2 of 3, 'cat', has no finite vector"):
         encode_texts(Broken(encoder, "cat"), ["one", "cat", "two"])  # type: ignore[arg-type]

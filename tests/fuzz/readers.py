@@ -39,8 +39,8 @@ from s2sent.training.checkpoint import Checkpoints, Progress
 from s2sent.training.log import read_log
 from s2sent.training.recipes import Recipe, SimCSE
 from s2sent.training.validation import read_pairs
-from s2sent.vectors import encode_files
-from s2sent.vectors.shards import Record, Shards, State
+from s2sent.vectors import encode, files
+from s2sent.vectors.parts import Parts, Record
 from s2sent.vectors.sources import Source
 from tiny_senteval import write_folder
 
@@ -113,9 +113,9 @@ def _table(path: Path) -> Callable[[], int]:
     def read() -> int:
         numbers = [row.number for row in read_rows(path)]
         assert all(one < other for one, other in pairwise(numbers)), "a line twice"
-        windows = list(Source.of([path], window=4).windows(0))
+        windows = list(Source.of([path], shard_lines=4).windows(0))
         for window in windows:
-            assert sorted([*window.places, *(problem.row for problem in window.problems)]) == list(range(window.rows))
+            assert sorted([*window.readable, *window.problems]) == list(range(window.rows))
         corpus = Corpus([str(path)])
         examples = sum(1 for _ in corpus)
         assert corpus.counts["examples"] == examples
@@ -282,16 +282,17 @@ def states(root: Path) -> dict[str, Reader]:
     model = s2sent.build(
         make_backbone(root / "small", "bert", num_hidden_layers=1), blocks=1, reduction=4, device="cpu"
     )
-    encode_files(model, root / "in.txt", output)
+    encode(model, root / "in.txt", output)
     made = root / ".out.npy.made.json"
     identity = dict(json.loads(made.read_bytes())["identity"])
-    shards = Shards(root / "half.npy")
-    State(shards, identity, restart=False).close()
-    state = shards.folder / "state.json"
-    encode_files(model, root / "in.txt", root / "other.parquet", with_text=True, shard_lines=4)
+    half = Parts(root / "half.npy")
+    half.folder.mkdir()
+    half.begin(identity, restart=False)
+    state = half.folder / "state.json"
+    encode(model, root / "in.txt", root / "other.parquet", with_text=True, shard_lines=4)
 
     def reopened() -> None:
-        State(shards, identity, restart=False).close()
+        half.begin(identity, restart=False)
 
     def again() -> None:
         record = Record.read(output)
@@ -317,7 +318,7 @@ def states(root: Path) -> dict[str, Reader]:
         "store record": at(root / "store" / "run.json", lambda: store.get("run")),
         "log.jsonl": Reader(log, lambda: read_log(log) and None, changed_bytes(steps)),
     }
-    found["encode shard"] = _shard(root, model)
+    found["encode part"] = _part(root, model)
     return found
 
 
@@ -325,22 +326,24 @@ def _only(folder: Path) -> str:
     return next(folder.iterdir()).name
 
 
-def _shard(root: Path, model: Any) -> Reader:
-    """A shard of an encoding that was interrupted: whole, or made again."""
-    shards = Shards(root / "shard.parquet")
-    real = Shards.remove
-    Shards.remove = lambda self: None  # type: ignore[method-assign]
-    try:
-        encode_files(model, root / "in.txt", shards.output, with_text=True)
-    finally:
-        Shards.remove = real  # type: ignore[method-assign]
-    path = shards.path(0, 0)
+def _part(root: Path, model: Any) -> Reader:
+    """A part of an encoding that was interrupted: whole, or made again."""
+    parts = Parts(root / "part.parquet")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    real, files.write_output = files.write_output, stop
+    with suppress(KeyboardInterrupt):
+        encode(model, root / "in.txt", parts.output, with_text=True)
+    files.write_output = real
+    path = parts.path(0, 0)
     whole = path.read_bytes()
 
     def read() -> None:
-        for shard in shards.done().values():
-            assert shard.rows == len(SENTENCES)
-        for _, table in shards.tables():
+        for part in parts.done().values():
+            assert part.rows == len(SENTENCES)
+        for _, table in parts.tables():
             assert np.isfinite(table.column("embedding").combine_chunks().flatten().to_numpy()).size
             table.column("text").to_pylist()
 

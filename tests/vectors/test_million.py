@@ -16,7 +16,7 @@ import pytest
 
 import s2sent
 from conftest import SENTENCES, make_backbone
-from s2sent.vectors.shards import Shards
+from s2sent.vectors.parts import Parts
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(0)]
 
@@ -31,8 +31,8 @@ def line(number: int) -> str:
     return " ".join([str(number), *draw.choices(WORDS, k=min(60, 1 + int(draw.expovariate(1 / 12))))])
 
 
-def shards(output: Path) -> int:
-    return len(list(Shards(output).folder.glob("*.arrow")))
+def parts(output: Path) -> int:
+    return len(list(Parts(output).folder.glob("*.arrow")))
 
 
 def test_a_million_lines_with_random_kills(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ def test_a_million_lines_with_random_kills(tmp_path: Path) -> None:
     draw = random.Random(0)
     peak = 0
     for run in range(KILLS + 1):
-        before = shards(output)
+        before = parts(output)
         child = subprocess.Popen(
             command, cwd=tmp_path, env=here, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         if run < KILLS:
             wanted = before + draw.randint(1, LINES // 8192 // (KILLS + 1))
-            while shards(output) < wanted and child.poll() is None:
+            while parts(output) < wanted and child.poll() is None:
                 time.sleep(draw.random() / 10)
             assert child.returncode is None
             child.send_signal(signal.SIGKILL)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,11 @@ def write(path: Path, rows: list[tuple[str, str]] = ROWS) -> Path:
 
 
 def read(source: Source) -> list[Window]:
-    return list(chain.from_iterable(map(source.windows, range(len(source.groups())))))
+    return list(source.windows())
+
+
+def good(window: Window) -> list[str]:
+    return [window.texts[place] for place in window.readable]
 
 
 KINDS = ["txt", "csv", "tsv", "jsonl", "parquet", "txt.gz", "csv.zst", "jsonl.gz", "txt.zst"]
@@ -51,7 +54,7 @@ KINDS = ["txt", "csv", "tsv", "jsonl", "parquet", "txt.gz", "csv.zst", "jsonl.gz
 def test_every_format_gives_the_same_texts_and_ids(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path / f"a.{kind}")
     source = Source.of(
-        [path], window=4, label=None if "txt" in kind else "key", column=None if "txt" in kind else "text"
+        [path], shard_lines=4, id_column=None if "txt" in kind else "key", column=None if "txt" in kind else "text"
     )
     windows = read(source)
     assert [text for window in windows for text in window.texts] == [text for _, text in ROWS]
@@ -59,7 +62,7 @@ def test_every_format_gives_the_same_texts_and_ids(tmp_path: Path, kind: str) ->
     assert [window.last for window in windows] == [False, False, True]
     assert sum(window.share for window in windows) == pytest.approx(1)
     if "txt" not in kind:
-        assert [label for window in windows for label in window.labels] == [key for key, _ in ROWS]
+        assert [label for window in windows for label in window.ids] == [key for key, _ in ROWS]
     again = read(source)
     assert [window.checksum for window in again] == [window.checksum for window in windows]
 
@@ -67,30 +70,31 @@ def test_every_format_gives_the_same_texts_and_ids(tmp_path: Path, kind: str) ->
 def test_globs_are_sorted_and_small_files_share_windows(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         write(tmp_path / f"{name}.txt", [("", f"{name}{n}") for n in range(3)])
-    source = Source.of([tmp_path / "*.txt"], window=4)
+    source = Source.of([tmp_path / "*.txt"], shard_lines=4)
     assert [[*window.texts] for window in read(source)] == [["a0", "a1", "a2", "b0"], ["b1", "b2", "c0", "c1"], ["c2"]]
-    source = Source.of([tmp_path / "*.txt"], window=4, group_bytes=20)  # two files of 9 bytes
+    source = Source.of([tmp_path / "*.txt"], shard_lines=4, group_bytes=20)  # two files of 9 bytes
     groups = [[window.texts for window in source.windows(group)] for group in range(len(source.groups()))]
     assert groups == [[["a0", "a1", "a2", "b0"], ["b1", "b2"]], [["c0", "c1", "c2"]]]
 
 
 def test_long_texts_end_a_window_early(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", [("", "x" * 3000)] * 4)
-    assert [window.rows for window in read(Source.of([tmp_path / "a.txt"], window=8))] == [2, 2]
+    assert [window.rows for window in read(Source.of([tmp_path / "a.txt"], shard_lines=8))] == [2, 2]
 
 
 def test_what_cannot_be_encoded_is_named_and_nothing_else_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\n\nb\xe4d\n \t \nnu\0l\n" + b"x" * 1_000_001 + b"\nlast")
     (window,) = read(Source.of([path]))
-    assert (window.texts, window.places, window.rows) == (["good", "last"], [0, 6], 7)
-    assert [(problem.row, problem.line, problem.reason) for problem in window.problems] == [
-        (1, 2, "is empty"),
-        (2, 3, "is not valid UTF-8"),
-        (3, 4, "is empty"),
-        (4, 5, "has a zero byte"),
-        (5, 6, "is longer than 1,000,000 characters"),
-    ]
+    assert (good(window), window.readable, window.rows) == (["good", "last"], [0, 6], 7)
+    assert [line for _, line in window.lines] == [1, 2, 3, 4, 5, 6, 7]
+    assert window.problems == {
+        1: "is empty",
+        2: "is not valid UTF-8",
+        3: "is empty",
+        4: "has a zero byte",
+        5: "is longer than 1,000,000 characters",
+    }
 
 
 def test_rows_of_a_table_that_lack_something_are_named(tmp_path: Path) -> None:
@@ -98,9 +102,10 @@ def test_rows_of_a_table_that_lack_something_are_named(tmp_path: Path) -> None:
     rows += [{"key": 10, "text": "\ud800"}, {"key": 1.5, "text": "x"}, {"key": 11, "text": "also good"}]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{cut")
-    (window,) = read(Source.of([path], column="text", label="key"))
-    assert (window.texts, window.labels, window.places) == (["good", "also good"], [7, 11], [0, 7])
-    assert [(problem.label, problem.reason) for problem in window.problems] == [
+    (window,) = read(Source.of([path], column="text", id_column="key"))
+    assert (good(window), window.readable) == (["good", "also good"], [0, 7])
+    assert (window.ids[0], window.ids[7]) == (7, 11)
+    assert [(window.ids[place], problem) for place, problem in window.problems.items()] == [
         (8, "has no text in 'text'"),
         (None, "has no 'key'"),
         (9, "has a int in 'text', not text"),
@@ -151,5 +156,5 @@ def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (window.texts, window.share) == (["one", "two"], 0)
     with pytest.raises(ConfigError, match="only once"):
         Source.of(["-", "-"])
-    with pytest.raises(ConfigError, match="Legal: txt, csv, tsv, jsonl"):
+    with pytest.raises(ConfigError, match="must be txt, csv, tsv, jsonl"):
         Source.of(["-"], stdin_format="parquet")

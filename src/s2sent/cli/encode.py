@@ -96,7 +96,7 @@ def encode(
     Interrupted at any instant, the same command goes on where it stopped; finished, it has nothing to do. A line that
     cannot be encoded (empty, not UTF-8, without the field) has no vector and is listed in OUTPUT.bad.jsonl.
     """
-    from s2sent.vectors.bulk import encode_files
+    from s2sent.vectors.files import encode as encode_files
 
     if workers is not None and engine is not Engine.RAY:
         raise ConfigError("--workers is for --engine ray. On this machine all cores work on one batch after the other.")

@@ -15,8 +15,8 @@ import s2sent
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.errors import ConfigError
-from s2sent.vectors import encode_files
-from vectors.test_bulk import stop_after
+from s2sent.vectors import encode
+from vectors.test_files import stop_after
 
 ray: Any = pytest.importorskip("ray")
 pytestmark = pytest.mark.long
@@ -82,11 +82,11 @@ def test_a_worker_that_is_killed_costs_nothing(
             os.kill(killed[0], signal.SIGKILL)
 
     options: dict[str, Any] = {"engine": "ray", "workers": (2, 2), "shard_lines": 4}
-    done = encode_files(folder, inputs, tmp_path / "ray.parquet", on_progress=kill, **options)
+    done = encode(folder, inputs, tmp_path / "ray.parquet", on_progress=kill, **options)
     assert killed
     assert (done.lines, done.vectors, done.bad) == (len(TEXTS) + 2, len(TEXTS), 2)
 
-    encode_files(folder, inputs, tmp_path / "local.parquet", shard_lines=4)
+    encode(folder, inputs, tmp_path / "local.parquet", shard_lines=4)
     ray_bytes, local_bytes = ((tmp_path / f"{name}.parquet").read_bytes() for name in ("ray", "local"))
     assert ray_bytes == local_bytes
     sides = [(tmp_path / f"{name}.parquet.bad.jsonl").read_text() for name in ("ray", "local")]
@@ -97,20 +97,20 @@ def test_ray_goes_on_where_one_machine_stopped_and_minds_the_same_changes(
     cluster: None, folder: Path, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out.npy"
-    stop_after(monkeypatch, shards=20)
+    stop_after(monkeypatch, count=20)
     with pytest.raises(KeyboardInterrupt):
-        encode_files(folder, inputs, output, shard_lines=8)
+        encode(folder, inputs, output, shard_lines=8)
     monkeypatch.undo()
     text = inputs[0].read_text(encoding="utf-8")
     inputs[0].write_text(text.replace("Rain", "Snow"), encoding="utf-8")
     with pytest.raises(ConfigError, match="input has changed"):
-        encode_files(folder, inputs, output, shard_lines=8, engine="ray", workers=(1, 2))
+        encode(folder, inputs, output, shard_lines=8, engine="ray", workers=(1, 2))
     inputs[0].write_text(text, encoding="utf-8")
-    done = encode_files(folder, inputs, output, shard_lines=8, engine="ray", workers=(1, 2))
+    done = encode(folder, inputs, output, shard_lines=8, engine="ray", workers=(1, 2))
     assert done.resumed == 160
     np.testing.assert_allclose(np.load(output), s2sent.load(folder, device="cpu").encode(TEXTS), atol=2e-6)
 
 
 def test_standard_input_is_not_for_workers(cluster: None, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="standard input"):
-        encode_files(folder, "-", tmp_path / "out.npy", engine="ray")
+        encode(folder, "-", tmp_path / "out.npy", engine="ray")

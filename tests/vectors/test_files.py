@@ -22,9 +22,9 @@ from sentence_transformers import SentenceTransformer
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.errors import ConfigError, DataError
-from s2sent.vectors import bulk, encode_files
+from s2sent.vectors import EncodeSummary, encode, files, parts
+from s2sent.vectors.parts import Parts
 from s2sent.vectors.precision import Form
-from s2sent.vectors.shards import Shards, State
 
 TEXTS = [f"{text} {number}" for number in range(3) for text in SENTENCES]
 
@@ -63,7 +63,7 @@ def test_every_output_has_the_vectors_of_encode_in_order(
     model: SentenceTransformer, lines: Path, tmp_path: Path, suffix: str, precision: str
 ) -> None:
     output = tmp_path / f"out{suffix}"
-    done = encode_files(model, lines, output, precision=precision, dim=12, normalize=True, shard_lines=7)
+    done = encode(model, lines, output, precision=precision, dim=12, normalize=True, shard_lines=7)
     ids, vectors = vectors_in(output)
     expected = Form(precision, 12, True).pack(model.encode(TEXTS)).values
     if precision == "binary":
@@ -81,9 +81,7 @@ def test_parquet_keeps_types_ids_texts_and_scales(model: SentenceTransformer, tm
     rows = [{"name": f"n{number}", "text": text} for number, text in enumerate(TEXTS)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     output = tmp_path / "out.parquet"
-    encode_files(
-        model, tmp_path / "in.jsonl", output, id_column="name", with_text=True, precision="int8", shard_lines=9
-    )
+    encode(model, tmp_path / "in.jsonl", output, id_column="name", with_text=True, precision="int8", shard_lines=9)
     table = pq.read_table(output)
     assert [str(kind) for kind in table.schema.types] == [
         "string",
@@ -103,7 +101,7 @@ def test_bad_lines_are_listed_and_ids_stay_aligned(model: SentenceTransformer, t
     (tmp_path / "a.txt").write_bytes(b"one\n\ntw\xf6\nthree\n")
     (tmp_path / "b.txt").write_bytes("four\n[SEP]\n\u200b\nfive".encode())
     output = tmp_path / "out.parquet"
-    done = encode_files(model, [tmp_path / "a.txt", tmp_path / "b.txt"], output, shard_lines=3)
+    done = encode(model, [tmp_path / "a.txt", tmp_path / "b.txt"], output, shard_lines=3)
     ids, vectors = vectors_in(output)
     assert ids == [0, 3, 4, 7]
     np.testing.assert_allclose(vectors, model.encode(["one", "three", "four", "five"]), atol=2e-6)
@@ -120,20 +118,30 @@ def test_bad_lines_are_listed_and_ids_stay_aligned(model: SentenceTransformer, t
     assert (done.lines, done.vectors, done.bad) == (8, 4, 4)
 
 
+def test_bad_rows_are_listed_with_their_ids(model: SentenceTransformer, tmp_path: Path) -> None:
+    rows = [{"key": 7, "text": "one"}, {"key": "b", "text": ""}, {"key": "\ud800", "text": "two"}, {"key": "c", "text": "x"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = encode(model, tmp_path / "in.jsonl", tmp_path / "out.jsonl", id_column="key", shard_lines=2)
+    assert vectors_in(tmp_path / "out.jsonl")[0] == ["7", "c"]  # a text among the ids makes all of them texts
+    assert done.bad_file is not None
+    bad = [json.loads(line) for line in done.bad_file.read_text().splitlines()]
+    assert [(row["id"], row["row"], row["line"]) for row in bad] == [("b", 1, 2), ("\ud800", 2, 3)]
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".npy", ".safetensors", ".jsonl"])
 def test_nothing_to_encode_is_an_output_with_nothing_in_it(
     model: SentenceTransformer, tmp_path: Path, suffix: str
 ) -> None:
     (tmp_path / "in.txt").write_text("\n\n")
     output = tmp_path / f"out{suffix}"
-    assert encode_files(model, tmp_path / "in.txt", output).bad == 2
+    assert encode(model, tmp_path / "in.txt", output).bad == 2
     ids, vectors = vectors_in(output)
     assert (ids or [], len(vectors)) == ([], 0)
 
 
 def test_progress_ends_at_the_number_of_lines(model: SentenceTransformer, lines: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    encode_files(model, lines, tmp_path / "out.npy", shard_lines=7, on_progress=lambda *told: seen.append(told))
+    encode(model, lines, tmp_path / "out.npy", shard_lines=7, on_progress=lambda *told: seen.append(told))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (len(TEXTS), len(TEXTS))
     assert len(seen) > 5
@@ -172,8 +180,8 @@ def test_killed_before_any_write_the_same_call_goes_on_to_the_same_bytes(
 ) -> None:
     (tmp_path / "in.txt").write_text("\n".join([*TEXTS[:8], "", *TEXTS[8:11]]), encoding="utf-8")
 
-    def work(output: Path) -> bulk.Summary:
-        return encode_files(model, tmp_path / "in.txt", output, shard_lines=4)
+    def work(output: Path) -> EncodeSummary:
+        return encode(model, tmp_path / "in.txt", output, shard_lines=4)
 
     whole = tmp_path / "whole.parquet"
     work(whole)
@@ -197,28 +205,28 @@ def test_resumed_lines_are_not_encoded_again(
     model: SentenceTransformer, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out.npy"
-    stop_after(monkeypatch, shards=2)
+    stop_after(monkeypatch, count=2)
     with pytest.raises(KeyboardInterrupt):
-        encode_files(model, lines, output, shard_lines=7)
+        encode(model, lines, output, shard_lines=7)
     assert not output.exists()
     monkeypatch.undo()
     # A shard that a disk has cut is made again.
-    Shards(output).path(0, 1).write_bytes(Shards(output).path(0, 1).read_bytes()[:-100])
-    done = encode_files(model, lines, output, shard_lines=7)
+    Parts(output).path(0, 1).write_bytes(Parts(output).path(0, 1).read_bytes()[:-100])
+    done = encode(model, lines, output, shard_lines=7)
     assert done.resumed == 7
     np.testing.assert_allclose(np.load(output), model.encode(TEXTS), atol=2e-6)
 
 
-def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    real, left = Shards.commit, [shards]
+def stop_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    real, left = Parts.write, [count]
 
-    def commit(*args: Any, **kwargs: Any) -> Any:
+    def write(*args: Any, **kwargs: Any) -> Any:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(Shards, "commit", commit)
+    monkeypatch.setattr(Parts, "write", write)
 
 
 @pytest.mark.parametrize(
@@ -241,9 +249,9 @@ def test_a_changed_model_input_or_option_is_never_mixed_in(
     message: str,
 ) -> None:
     output = tmp_path / "out.npy"
-    stop_after(monkeypatch, shards=2)
+    stop_after(monkeypatch, count=2)
     with pytest.raises(KeyboardInterrupt):
-        encode_files(model, lines, output, shard_lines=7)
+        encode(model, lines, output, shard_lines=7)
     monkeypatch.undo()
     options: dict[str, Any] = {"shard_lines": 7}
     other = model
@@ -259,10 +267,10 @@ def test_a_changed_model_input_or_option_is_never_mixed_in(
         case "lines":
             options["shard_lines"] = 8
     with pytest.raises(ConfigError, match=message) as error:
-        encode_files(other, lines, output, **options)
+        encode(other, lines, output, **options)
     assert "--restart" in str(error.value)
     assert not output.exists()
-    done = encode_files(other, lines, output, restart=True, **options)
+    done = encode(other, lines, output, restart=True, **options)
     assert done.resumed == 0
     texts = lines.read_text(encoding="utf-8").splitlines()
     np.testing.assert_allclose(np.load(output), other.encode(texts), atol=1e-2 if change == "option" else 2e-6)
@@ -280,15 +288,15 @@ def test_standard_input_goes_on_when_it_is_fed_again_and_only_then(
         monkeypatch.setattr("sys.stdin", Stdin)
 
     with monkeypatch.context() as stopping:
-        stop_after(stopping, shards=2)
+        stop_after(stopping, count=2)
         feed(TEXTS)
         with pytest.raises(KeyboardInterrupt):
-            encode_files(model, "-", output, shard_lines=7)
+            encode(model, "-", output, shard_lines=7)
     feed(TEXTS[7:])
     with pytest.raises(ConfigError, match="input has changed"):
-        encode_files(model, "-", output, shard_lines=7)
+        encode(model, "-", output, shard_lines=7)
     feed(TEXTS)
-    assert encode_files(model, "-", output, shard_lines=7).resumed == 14
+    assert encode(model, "-", output, shard_lines=7).resumed == 14
     np.testing.assert_allclose(np.load(output), model.encode(TEXTS), atol=2e-6)
 
 
@@ -298,9 +306,9 @@ def test_a_finished_output_is_written_over_only_when_asked(
     output = tmp_path / "out.npy"
     output.write_bytes(b"precious")
     with pytest.raises(ConfigError, match=r"exists already.*--restart"):
-        encode_files(model, lines, output)
+        encode(model, lines, output)
     assert output.read_bytes() == b"precious"
-    encode_files(model, lines, output, restart=True)
+    encode(model, lines, output, restart=True)
     assert len(np.load(output)) == len(TEXTS)
 
 
@@ -310,30 +318,30 @@ def test_the_same_call_after_a_finished_one_has_nothing_to_do(
 ) -> None:
     (tmp_path / "in.txt").write_text("\n".join([*TEXTS, "", TEXTS[2] * 5]), encoding="utf-8")
     output = tmp_path / f"out{suffix}"
-    first = encode_files(model, tmp_path / "in.txt", output, shard_lines=7)
+    first = encode(model, tmp_path / "in.txt", output, shard_lines=7)
     whole = output.read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr(Shards, "commit", lambda *_: pytest.fail("a vector was computed again"))
-        again = encode_files(model, tmp_path / "in.txt", output, shard_lines=7)
+        patched.setattr(Parts, "write", lambda *_: pytest.fail("a vector was computed again"))
+        again = encode(model, tmp_path / "in.txt", output, shard_lines=7)
     assert again.done_before
     assert not first.done_before
     assert first.long == 1
     names = ("lines", "vectors", "bad", "bad_file", "long", "width", "output")
     assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
     assert output.read_bytes() == whole
-    assert not Shards(output).folder.exists()
+    assert not Parts(output).folder.exists()
 
 
 def test_another_call_on_a_finished_output_is_refused(
     model: SentenceTransformer, backbone_of: Callable[[str], Path], lines: Path, tmp_path: Path
 ) -> None:
     output, record = tmp_path / "out.npy", tmp_path / ".out.npy.made.json"
-    encode_files(model, lines, output)
+    encode(model, lines, output)
     whole, text = output.read_bytes(), lines.read_text(encoding="utf-8")
 
     def refused(message: str, other: Any = model, **options: Any) -> None:
         with pytest.raises(ConfigError, match=f"exists already{message}.*--restart"):
-            encode_files(other, lines, output, **options)
+            encode(other, lines, output, **options)
         assert output.read_bytes() == whole
 
     refused(r" and was made with other settings \(precision: float32 then, float16 now\)", precision="float16")
@@ -343,12 +351,12 @@ def test_another_call_on_a_finished_output_is_refused(
     lines.write_text(text + "more", encoding="utf-8")
     refused(" and was made with other settings .other files, or of other sizes: .*in.txt")
     lines.write_text(text, encoding="utf-8")
-    assert encode_files(model, lines, output).done_before
+    assert encode(model, lines, output).done_before
     for content in (b"", b"[]", b'{"version": 1}', b"\xff"):  # a record that cannot be read is none
         record.write_bytes(content)
         refused("")
-    encode_files(model, lines, output, restart=True)
-    assert encode_files(model, lines, output).done_before
+    encode(model, lines, output, restart=True)
+    assert encode(model, lines, output).done_before
     output.write_bytes(whole[:-1] + b"!")  # somebody has changed it
     whole = output.read_bytes()
     refused("")
@@ -361,12 +369,12 @@ def test_a_stream_that_is_fed_again_is_compared(
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(texts).encode())))
 
     feed(TEXTS)
-    encode_files(model, "-", tmp_path / "out.npy")
+    encode(model, "-", tmp_path / "out.npy")
     feed(TEXTS)
-    assert encode_files(model, "-", tmp_path / "out.npy").done_before
+    assert encode(model, "-", tmp_path / "out.npy").done_before
     feed(TEXTS[:-1])
     with pytest.raises(ConfigError, match="the input has changed"):
-        encode_files(model, "-", tmp_path / "out.npy")
+        encode(model, "-", tmp_path / "out.npy")
 
 
 def test_two_processes_do_not_write_one_output(model: SentenceTransformer, lines: Path, tmp_path: Path) -> None:
@@ -375,26 +383,26 @@ def test_two_processes_do_not_write_one_output(model: SentenceTransformer, lines
     def interfere(*_: object) -> None:
         for restart in (False, True):
             with pytest.raises(ConfigError, match="Another process is at work"):
-                encode_files(model, lines, output, restart=restart)
+                encode(model, lines, output, restart=restart)
 
-    encode_files(model, lines, output, on_progress=interfere)
+    encode(model, lines, output, on_progress=interfere)
     assert len(np.load(output)) == len(TEXTS)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("out.csv", {}, r"Legal: \.parquet"),
+        ("out.csv", {}, r"must end in a format for vectors: \.parquet"),
         ("folder.npy", {}, "is a folder"),
         ("in.txt/out.npy", {}, "cannot be written"),
         ("out.npy", {"with_text": True}, "no place for texts"),
         ("out.npy", {"id_column": "id"}, "no place for ids"),
         ("out.npy", {"dim": 33}, "more than the model's vectors have: 32"),
         ("out.npy", {"long": "drop"}, "must be 'truncate' or 'mean', got 'drop'"),
-        ("out.npy", {"engine": "spark"}, "Legal: 'local', 'ray'"),
+        ("out.npy", {"engine": "spark"}, "engine must be 'local' or 'ray'"),
         ("out.npy", {"engine": "ray"}, "model's folder or name"),
         ("out.npy", {"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
-        ("out.npy", {"shard_lines": 0}, "at least one line"),
+        ("out.npy", {"shard_lines": 0}, "shard_lines must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_computed(
@@ -402,34 +410,34 @@ def test_what_cannot_be_done_is_said_before_anything_is_computed(
 ) -> None:
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(ValueError, match=message):
-        encode_files(model, lines, tmp_path / name, **options)
+        encode(model, lines, tmp_path / name, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.npy", "in.txt"]
 
 
 def test_ids_that_safetensors_cannot_hold_are_found_at_the_first(model: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("key,text\nk1,one\n")
     with pytest.raises(ConfigError, match="not whole numbers"):
-        encode_files(model, tmp_path / "in.csv", tmp_path / "out.safetensors", id_column="key", column="text")
+        encode(model, tmp_path / "in.csv", tmp_path / "out.safetensors", id_column="key", column="text")
 
 
 def test_the_output_is_not_an_input(model: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
     with pytest.raises(ConfigError, match="among the inputs"):
-        encode_files(model, tmp_path / "*.jsonl", tmp_path / "a.jsonl")
+        encode(model, tmp_path / "*.jsonl", tmp_path / "a.jsonl")
 
 
 def test_a_shard_that_is_lost_while_the_output_is_put_together_is_made_again(
     model: SentenceTransformer, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out.parquet"
-    encode_files(model, lines, tmp_path / "whole.parquet", shard_lines=5)
+    encode(model, lines, tmp_path / "whole.parquet", shard_lines=5)
     with monkeypatch.context() as patched:
-        patched.setattr(bulk, "assemble", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(files, "write_output", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            encode_files(model, lines, output, shard_lines=5)
-    shard = sorted(Shards(output).folder.glob("*.arrow"))[1]
+            encode(model, lines, output, shard_lines=5)
+    shard = sorted(Parts(output).folder.glob("*.arrow"))[1]
     shard.write_bytes(shard.read_bytes()[:-100])
-    assert encode_files(model, lines, output, shard_lines=5).vectors == len(TEXTS)
+    assert encode(model, lines, output, shard_lines=5).vectors == len(TEXTS)
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
@@ -438,40 +446,40 @@ def test_an_output_that_another_process_finishes_meanwhile_stays_as_it_is(
 ) -> None:
     output = tmp_path / "out.parquet"
     with monkeypatch.context() as patched:
-        patched.setattr(bulk, "assemble", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(files, "write_output", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            encode_files(model, lines, output)  # all shards are there, and the state says so
+            encode(model, lines, output)  # all shards are there, and the state says so
     whole: list[bytes] = []
-    locked = State._locked
+    real = parts.lock
 
-    def slow(folder: Path) -> Any:
+    def slow(path: Path, *, wait: bool) -> Any:
         if not whole:  # the other process goes first
             whole.append(b"")
-            encode_files(model, lines, output)
+            encode(model, lines, output)
             whole[0] = output.read_bytes()
-            folder.mkdir()
-        return locked(folder)
+            path.parent.mkdir()
+        return real(path, wait=wait)
 
-    monkeypatch.setattr(State, "_locked", staticmethod(slow))
-    assert encode_files(model, lines, output).done_before
+    monkeypatch.setattr(parts, "lock", slow)
+    assert encode(model, lines, output).done_before
     assert output.read_bytes() == whole[0]
-    assert not Shards(output).folder.exists()
+    assert not Parts(output).folder.exists()
 
 
 def test_a_side_file_that_a_glob_would_find_is_no_input(model: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "one"}\n{"text": ""}\n')
     for _ in range(2):
-        done = encode_files(model, str(tmp_path / "*.jsonl"), tmp_path / "out.parquet", restart=True)
+        done = encode(model, str(tmp_path / "*.jsonl"), tmp_path / "out.parquet", restart=True)
         assert (done.lines, done.bad) == (2, 1)
 
 
 def test_safetensors_takes_whole_numbers_from_csv(model: SentenceTransformer, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("key,text\n7,one\n-3,two\n")
-    encode_files(model, tmp_path / "in.csv", tmp_path / "out.safetensors", id_column="key")
+    encode(model, tmp_path / "in.csv", tmp_path / "out.safetensors", id_column="key")
     assert vectors_in(tmp_path / "out.safetensors")[0] == [7, -3]
     (tmp_path / "in.csv").write_text(f"key,text\n{1 << 63},one\n")
     with pytest.raises(ConfigError, match="64 bits, such as '9223372036854775808'"):
-        encode_files(model, tmp_path / "in.csv", tmp_path / "other.safetensors", id_column="key")
+        encode(model, tmp_path / "in.csv", tmp_path / "other.safetensors", id_column="key")
 
 
 def test_ctrl_c_does_not_wait_for_a_silent_standard_input(model: SentenceTransformer, tmp_path: Path) -> None:
@@ -503,8 +511,9 @@ def test_a_mistake_leaves_nothing_behind_that_the_mended_command_meets(
     (tmp_path / "in.csv").write_text("url,body\nu,one\n")
     output = tmp_path / "out.npy"
     with pytest.raises(DataError, match="several columns"):
-        encode_files(model, tmp_path / "in.csv", output)
+        encode(model, tmp_path / "in.csv", output)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv"]
-    Shards(output).folder.mkdir()  # as a kill before the first shard leaves it
-    State(Shards(output), {"column": None}, restart=False).close()
-    assert encode_files(model, tmp_path / "in.csv", output, column="body").vectors == 1
+    begun = Parts(output)
+    begun.folder.mkdir()
+    begun.begin({"column": None}, restart=False)  # as a kill before the first part leaves it
+    assert encode(model, tmp_path / "in.csv", output, column="body").vectors == 1
