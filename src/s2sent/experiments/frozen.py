@@ -26,13 +26,13 @@ from s2sent.vectors.states import FrozenStates, StateEncoder, Sums, is_whole, ke
 
 
 @dataclass
-class Bench:
-    """An encoder, frozen, with the states of texts as they are asked for.
+class FrozenEncoder:
+    """A frozen encoder, and the states of texts: computed when they are asked for the first time, and kept.
 
     Attributes:
         backbone: The encoder.
         pooling: How its states are pooled.
-        precision: What it is run in.
+        precision: `fp32` or `bf16`.
         folder: Where states are kept.
     """
 
@@ -47,7 +47,7 @@ class Bench:
         return Backbone(self.backbone.name, self.backbone.depth, None, None)
 
     def sums(self, *, every: bool) -> Sums:
-        """Return what is kept of a text: of all that are trained on or compared, what any form of the paper needs."""
+        """Return which sums are kept of a text: the usual ones, or with `every` all that the paper's forms need."""
         selections = []
         if every:
             numbers = [number for number in (1, 3, 6, 9, 12) if number <= self.backbone.depth]
@@ -93,14 +93,14 @@ def _examples(sources: tuple[str, ...], columns: tuple[str, ...]) -> Examples:
 def train_frozen(run: Run, work: Path, sentences: Iterable[str], listener: Listener) -> tuple[Vectors, dict[str, Any]]:
     """Train a run's form; return the vectors of `sentences`, and what a record says of it beside scores."""
     recipe = cast(Frozen, run.recipe)
-    bench = Bench(run.backbone, recipe.pooling, recipe.precision, work.parent / "states")
+    encoder = FrozenEncoder(run.backbone, recipe.pooling, recipe.precision, work.parent / "states")
     examples = _examples(recipe.corpus, recipe.columns)
-    states = bench.states(examples.texts, listener, every=True)
+    states = encoder.states(examples.texts, listener, every=True)
     texts = sorted({sentence or "." for sentence in sentences})  # an empty one is shown as a full stop
     # Transfer tasks have a hundred thousand texts, and the forms that they score need only the usual sums.
     is_transfer = any(name in run.evaluation.tasks for name in TRANSFER_TASKS)
-    scored = bench.states(texts, listener, every=not is_transfer)
-    trainer = _trainer(recipe, examples, states, bench.blocks)
+    scored = encoder.states(texts, listener, every=not is_transfer)
+    trainer = _trainer(recipe, examples, states, encoder.blocks)
     listener.note("training")
     result = _fitted(recipe, trainer, run.backbone.depth)
     head, _ = trainer.head(result.form)

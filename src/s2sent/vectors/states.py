@@ -1,6 +1,6 @@
-"""What a selector needs of a frozen encoder: computed once for every text, and kept on disk.
+"""The states of a frozen encoder, as far as a selector needs them: computed once for every text, and kept on disk.
 
-FOLDER/about.json               the shapes; which sums
+FOLDER/about.json               shapes, and which sums
 FOLDER/part-00000.cosines.npy   (texts, sums, d) sums over the tokens, weighted with the cosines of the DCT
 FOLDER/part-00000.own.npy       (texts, width) the model's own vectors
 FOLDER/part-00000.lengths.npy   (texts,) tokens of each text, special ones included; 0: nothing the tokenizer can read
@@ -8,7 +8,7 @@ FOLDER/part-00000.tokens.npy    (all tokens, states, d) whole states, where a fo
 FOLDER/part-00000.pooled.npy    (texts, states, d) every state, pooled as the model pools; written last
 FOLDER/squeezed-….npy           (texts, d) all texts as one kind of selector squeezes them
 
-Each file is there whole or not at all, and a part whose last file is there is done: a pass that was killed goes on.
+Files are written atomically, and a part whose last file exists is complete: a pass that was killed goes on.
 Rows are read when they are needed, so that memory does not grow with the number of texts.
 """
 
@@ -45,13 +45,13 @@ USUAL_FREQUENCIES = 3
 """Token frequencies that are kept of every state, whatever is asked for: enough for up to eight DCT bases."""
 PART_BYTES = 1 << 27
 TOKENS_TO_A_TEXT = 64
-"""Where all tokens are kept: how many a text is thought to have, for the size of a part."""
+"""An estimate, for the size of a part where all tokens are kept."""
 MOST_FILES = 64
 """Files of parts that are open at a time."""
 LARGEST_PART = 8192
 
 OnTexts = Callable[[int, int], None]
-"""Told how many texts are done, of how many."""
+"""Called with the number of texts that are done, and of all."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Sums:
 
 
 class StateEncoder:
-    """Runs a frozen model and takes its states apart.
+    """Runs a frozen model, and returns its pooled states, their sums over the tokens, and its own vectors.
 
     Args:
         model: The model: a Transformer, a pooling of its states, and whatever follows.
@@ -105,12 +105,12 @@ class StateEncoder:
         self.backbone = Backbone.of(transformer.auto_model)
         self.dim = int(transformer.get_embedding_dimension())
         self.pooling: PoolingMode = pooling or pooling_of(modules[1])
-        # Its job is done on the way out; and what is learned is learned before it.
+        # A last Normalize is left out: training needs the vectors before it.
         self.behind = modules[1:-1] if isinstance(modules[-1], Normalize) else modules[1:]
-        # A selector of its own is asked for weights over tokens; it need not be one of the model.
+        # Only for its pooling weights.
         self._pool = SelectivePooling(self.dim, SelectionConfig(blocks=1, fusion="last", gate="none"), self.pooling)
         self._pool._mask_token_id = getattr(transformer.tokenizer, "mask_token_id", None)
-        # Or it raises now, before anything long is done.
+        # A model that does not work raises here, before anything long is done.
         tried = self.run(self.encoder.pipeline.token_ids(["One sentence."]), Sums(((0, 0),)))
         self.width = tried["own"].shape[1]
 
