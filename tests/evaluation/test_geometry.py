@@ -6,7 +6,8 @@ import pytest
 from s2sent.data.senteval import Pairs, STSTask, Text, read_sts
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
-from s2sent.evaluation.geometry import anisotropy, geometry, uniformity
+from s2sent.evaluation.sts import geometry
+from s2sent.vectors.metrics import anisotropy, uniformity
 from tiny_senteval import hashed, write_folder
 
 

@@ -9,8 +9,9 @@ from s2sent.data.senteval import STS_TASKS, Pairs, STSTask, Text, find_folder, r
 from s2sent.errors import DataError, ModelError
 from s2sent.evaluation.encoder import Encoder, Vectors
 from s2sent.evaluation.result import Aggregation, Report, TaskResult
-from s2sent.evaluation.sts import cosine, score_sts
+from s2sent.evaluation.sts import score_sts
 from s2sent.evaluation.suite import evaluate
+from s2sent.vectors.metrics import cosine
 from tiny_senteval import hashed, write_folder
 
 

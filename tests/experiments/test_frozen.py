@@ -11,8 +11,8 @@ import pytest
 
 from experiments.tiny import Bench
 from s2sent.evaluation import evaluate
-from s2sent.experiments.perform import perform
 from s2sent.experiments.plan import Run, unique
+from s2sent.experiments.run import perform
 from s2sent.model.load import open_encoder
 from s2sent.vectors.states import StateEncoder
 from training.runs import make_lines
@@ -29,7 +29,7 @@ def runs(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ru
     small = {"steps": 3, "batch_size": 16, "held_out": 20, "evaluate_every": 2}
     catalogue_runs = {}
     for name in ("beyond", "squeeze"):
-        for entry in bench.entries(name, profile="frozen", **small):
+        for entry in bench.places(name, profile="frozen", **small):
             recipe = replace(
                 entry.run.recipe, corpus=(str(path),), selection=replace(entry.run.recipe.selection, reduction=4)
             )
@@ -38,7 +38,7 @@ def runs(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ru
 
 
 def done(run: Run, bench: Bench) -> dict[str, Any]:
-    return perform(run, bench.places)
+    return perform(run, bench.folders)
 
 
 def test_every_row_is_a_run_of_its_own(runs: dict[str, Run]) -> None:
@@ -82,5 +82,5 @@ def test_a_run_gives_the_same_record_again(runs: dict[str, Run], bench: Bench) -
 
 
 def test_seeds_change_the_split(bench: Bench, tmp_path: Path) -> None:
-    entries = bench.entries("beyond", profile="frozen", seeds=2)
+    entries = bench.places("beyond", profile="frozen", seeds=2)
     assert len(unique(entries)) == 36

@@ -10,16 +10,16 @@ import torch
 from experiments.tiny import Bench
 from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import BackboneInput, Evaluation, backbone_input, corpus_fingerprint, read_digest
-from s2sent.experiments.plan import Digests, Entry, Run, canonical, expand, scale_blocks, unique
-from s2sent.experiments.recorded import recorded_settings
+from s2sent.experiments.plan import Digests, Place, Run, canonical, expand, scale_blocks, unique
 from s2sent.experiments.report import About, changes_of, write_report
+from s2sent.experiments.reproduce import recorded_settings
+from s2sent.experiments.results import collect
 from s2sent.experiments.store import Store
-from s2sent.experiments.tables import collect
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.recipes import SimCSE
 
 
-def of(entries: list[Entry], row: str, kind: str = "train") -> Run:
+def of(entries: list[Place], row: str, kind: str = "train") -> Run:
     (run,) = {e.run.key: e.run for e in entries if e.row == row and e.run.kind == kind and e.seed == 0}.values()
     return run
 
@@ -29,7 +29,7 @@ def scored_on(run: Run, evaluation: Evaluation) -> Run:
 
 
 def test_a_run_that_several_tables_share_is_one_run(bench: Bench) -> None:
-    together = bench.entries("main", "squeeze", "blocks-frequencies", "pooling", "beyond")
+    together = bench.places("main", "squeeze", "blocks-frequencies", "pooling", "beyond")
 
     def keys_of(*places: tuple[str, str]) -> set[str]:
         chosen = [entry for entry in together if entry.objective == "simcse"]
@@ -51,13 +51,13 @@ def test_a_run_that_several_tables_share_is_one_run(bench: Bench) -> None:
 
 
 def test_seeds_come_one_after_the_other(bench: Bench) -> None:
-    seeds = [run.recipe.seed for run in unique(bench.entries("main", "pooling", seeds=3)) if run.kind == "train"]
+    seeds = [run.recipe.seed for run in unique(bench.places("main", "pooling", seeds=3)) if run.kind == "train"]
     assert seeds == sorted(seeds)
     assert set(seeds) == {0, 1, 2}
 
 
 def test_the_key_does_not_know_places_or_names(bench: Bench, tmp_path: Path) -> None:
-    run = of(bench.entries("pooling"), "Avg · S²Sent")
+    run = of(bench.places("pooling"), "Avg · S²Sent")
     elsewhere = shutil.copytree(bench.backbone, tmp_path / "renamed")
     corpus = shutil.copy(bench.corpus, tmp_path / "other.txt")
     data = shutil.copytree(bench.data, tmp_path / "data")
@@ -72,7 +72,7 @@ def test_the_key_does_not_know_places_or_names(bench: Bench, tmp_path: Path) -> 
 
 
 def test_the_key_knows_what_decides_the_result(bench: Bench, tmp_path: Path) -> None:
-    run = of(bench.entries("pooling"), "Avg · S²Sent")
+    run = of(bench.places("pooling"), "Avg · S²Sent")
     weights = shutil.copytree(bench.backbone, tmp_path / "w")
     config = (weights / "config.json").read_text()
     (weights / "config.json").write_text(config.replace('"hidden_dropout_prob": 0.1', '"hidden_dropout_prob": 0.2'))
@@ -139,7 +139,7 @@ def test_a_run_is_called_by_what_its_row_changes(bench: Bench, tmp_path: Path) -
 
 def test_gradients_depend_on_nothing_that_only_training_has(bench: Bench) -> None:
     def keys(**recipe: object) -> list[str]:
-        return [run.key for run in unique(bench.entries("gradients", **recipe))]
+        return [run.key for run in unique(bench.places("gradients", **recipe))]
 
     assert keys(steps=60, learning_rate=1e-3, evaluate_every=9) == keys()
     assert not set(keys(temperature=0.1)) & set(keys())

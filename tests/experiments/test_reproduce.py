@@ -20,14 +20,13 @@ from typer.testing import CliRunner
 from conftest import make_backbone
 from experiments.tiny import Bench
 from s2sent.cli import app
-from s2sent.cli.reproduce import _chosen, _command
 from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder, read_sts
 from s2sent.errors import S2SentError
-from s2sent.experiments import perform as performing
 from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import BackboneInput
-from s2sent.experiments.perform import perform
 from s2sent.experiments.plan import Run, Settings, expand, unique
+from s2sent.experiments.reproduce import Reproduction, command_of
+from s2sent.experiments.run import perform
 from s2sent.training.distributed import bf16_problem
 from training.runs import ended, start
 
@@ -162,7 +161,7 @@ def test_a_store_that_has_just_begun_gives_a_report_of_everything(done: Path, tm
     page = (tmp_path / "report" / "index.html").read_text()
     assert "runs are missing" in page
     assert "Nothing is finished yet of <code>transfer</code>, <code>gradients</code>." in page
-    assert "<section id='gradients'>" not in page
+    assert '<section id="gradients">' not in page
     assert not list((tmp_path / "report" / "tables").glob("gradients*"))
 
 
@@ -216,9 +215,10 @@ def test_the_report_has_the_command_that_made_it(bench: Bench, tmp_path: Path, r
 
 
 def test_all_without_what_the_package_has_no_data_for(bench: Bench) -> None:
-    wheel = "stsb.whl"
-    assert "transfer" not in _chosen(read_catalogue(), ["all"], wheel)
-    assert "transfer" in _chosen(read_catalogue(), ["all"], str(bench.data))
+    wheel = "pypi"
+    for data, there in ((wheel, False), (str(bench.data), True)):
+        names = [experiment.name for experiment in Reproduction(experiments=["all"], data=data).chosen]
+        assert ("transfer" in names) == there
     settings = replace(bench.settings(), data=str(bench.root / "none"))
     gradients = read_catalogue().experiment("gradients", "cpu")
     assert len(expand(read_catalogue(), [gradients], settings)) == 5  # which asks for no data at all
@@ -261,7 +261,7 @@ def test_the_command_is_one_that_works_elsewhere(
 ) -> None:
     inputs = tuple(BackboneInput(path, Path(path).name, "f", 6) for path in backbones)
     settings = Settings(read_catalogue().profile("cpu"), inputs, corpus, 3, {})
-    assert _command(["main"], settings, data, None) == f"s2sent reproduce main --profile cpu {expected}"
+    assert command_of(["main"], settings, data, None) == f"s2sent reproduce main --profile cpu {expected}"
 
 
 def test_numbers_of_blocks_on_a_shallow_backbone_are_explained(bench: Bench, tmp_path: Path) -> None:
@@ -277,12 +277,12 @@ def test_numbers_of_blocks_on_a_shallow_backbone_are_explained(bench: Bench, tmp
 def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) -> None:
     for arguments, said in (
         (["mian"], "no experiment 'mian'"),
-        ([], "Say what to reproduce"),
+        ([], "Give the experiments to reproduce"),
         (["pooling", "--budget", "soon"], "not a time"),
         (["pooling", "--profile", "gpu"], "no profile 'gpu'"),
         (["pooling", "--backbone", str(bench.backbone)], "no text to train on"),
         (["pooling", "--report-only", "--store", str(tmp_path / "none")], "no store"),
-        (["pooling", "--data", "pipy"], "--data pipy is not there"),
+        (["pooling", "--data", "pipy"], "--data pipy does not exist"),
         (["pooling", "--report-only", "--store", str(tmp_path), "--corpus", "x.txt"], "leave --corpus out"),
     ):
         result = CliRunner().invoke(app, ["reproduce", *arguments])
@@ -293,10 +293,10 @@ def test_mistakes_are_said_before_anything_runs(bench: Bench, tmp_path: Path) ->
 def test_a_record_never_says_bf16_where_that_does_not_work(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("s2sent.training.distributed.bf16_problem", lambda device: f"{device} cannot")
+    monkeypatch.setattr("s2sent.experiments.run.bf16_problem", lambda device: f"{device} cannot")
     arguments = ["reproduce", *bench.arguments("pooling", store=tmp_path / "runs"), "--precision", "bf16"]
     result = CliRunner().invoke(app, arguments)
-    assert "bf16 does not go here: cpu cannot" in str(result.exception)
+    assert "bf16 cannot be used here: cpu cannot" in str(result.exception)
     assert not list((tmp_path / "runs").glob("*.json"))
 
 
@@ -309,16 +309,16 @@ def test_bf16_is_another_run_that_is_scored_in_it(bench: Bench, tmp_path: Path) 
     with torch.nn.modules.module.register_module_forward_hook(
         lambda module, _, out: seen.add(out.dtype) if isinstance(module, torch.nn.Linear) else None
     ):
-        perform(run, replace(bench.places, work=tmp_path))
+        perform(run, replace(bench.folders, work=tmp_path))
     assert seen == {torch.bfloat16, torch.float32}  # dev in fp32, as in training
 
 
 def one(bench: Bench, **recipe: Any) -> Run:
-    return unique(bench.entries("pooling", steps=6, evaluate_every=2, **recipe))[1]
+    return unique(bench.places("pooling", steps=6, evaluate_every=2, **recipe))[1]
 
 
 def test_the_same_run_gives_the_same_record(bench: Bench, tmp_path: Path) -> None:
-    first, second = (perform(one(bench), replace(bench.places, work=tmp_path / name)) for name in "ab")
+    first, second = (perform(one(bench), replace(bench.folders, work=tmp_path / name)) for name in "ab")
     for record in (first, second):
         del record["seconds"]
     assert first == second
@@ -329,13 +329,13 @@ def test_a_killed_training_goes_on_to_the_same_record(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
 ) -> None:
     """SIGKILL in the middle of a real run, then again: the record is that of a run nobody disturbed."""
-    run, places = one(bench), replace(bench.places, work=tmp_path / "work")
+    run, folders = one(bench), replace(bench.folders, work=tmp_path / "work")
     if relative:
         monkeypatch.chdir(bench.root)
         run = replace(run, recipe=replace(run.recipe, corpus=(bench.corpus.name,)))
-    whole = perform(run, replace(places, work=tmp_path / "other"))
-    log = places.work / run.key / "model" / "training" / "log.jsonl"
-    pid = start(lambda: perform(run, places))
+    whole = perform(run, replace(folders, work=tmp_path / "other"))
+    log = folders.work / run.key / "model" / "training" / "log.jsonl"
+    pid = start(lambda: perform(run, folders))
     while not log.exists() or "loss" not in log.read_text():
         time.sleep(0.002)
     os.kill(pid, signal.SIGKILL)
@@ -343,23 +343,23 @@ def test_a_killed_training_goes_on_to_the_same_record(
     removed: list[Path] = []
     remove = shutil.rmtree
     monkeypatch.setattr(shutil, "rmtree", lambda path, **how: [removed.append(Path(path)), remove(path, **how)])
-    again = perform(run, places)
-    assert places.work / run.key / "model" not in removed  # what was done before the kill
+    again = perform(run, folders)
+    assert folders.work / run.key / "model" not in removed  # what was done before the kill
     for record in (whole, again):
         del record["seconds"]
     assert again == whole
 
 
 def test_kept_models_are_not_trained_twice(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = replace(bench.places, work=tmp_path / "work", models=tmp_path / "models")
+    folders = replace(bench.folders, work=tmp_path / "work", models=tmp_path / "models")
     run = one(bench)
-    first = perform(run, places)
+    first = perform(run, folders)
     assert len(list((tmp_path / "models").glob("*/modules.json"))) == 1
     fewer = replace(run, evaluation=replace(run.evaluation, tasks=("STS-B",)))
     fewer = replace(fewer, digests=replace(fewer.digests, evaluation=fewer.evaluation.description()))
     assert fewer.key != run.key
     monkeypatch.setattr("s2sent.training.loop.train", lambda *_, **__: pytest.fail("trained again"))
-    second = perform(fewer, places)
+    second = perform(fewer, folders)
     assert second["scores"]["STS-B"] == first["scores"]["STS-B"]
     assert set(second["samples"]) == {"STS-B"}
 
@@ -378,8 +378,8 @@ def test_a_run_that_cannot_be_made_is_a_failure_with_a_reason(bench: Bench, tmp_
 
 
 def test_transfer_is_scored(bench: Bench) -> None:
-    run = unique(bench.entries("transfer"))[1]
-    record = perform(run, bench.places)
+    run = unique(bench.places("transfer"))[1]
+    record = perform(run, bench.folders)
     scores = [record["scores"][task] for task in TRANSFER_TASKS]
     assert record["scores"]["Transfer avg"] == pytest.approx(sum(scores) / 7, abs=0.01)
     assert all(0 < score <= 100 for score in scores)
@@ -388,8 +388,8 @@ def test_transfer_is_scored(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("profile", "every"), [("paper", 1), ("cpu", 16)])
 def test_a_profile_scores_what_it_says(bench: Bench, profile: str, every: int) -> None:
-    run = next(e.run for e in bench.entries("main", profile=profile) if e.row == "Last3 · Stack + 2D SS")
-    samples = perform(run, bench.places)["samples"]
+    run = next(e.run for e in bench.places("main", profile=profile) if e.row == "Last3 · Stack + 2D SS")
+    samples = perform(run, bench.folders)["samples"]
     assert set(samples) == set(STS_TASKS)
     subsets = read_sts(find_folder(bench.data), "STS12").subsets
     assert samples["STS12"] == sum(len(range(0, len(subset), every)) for subset in subsets)
@@ -397,7 +397,7 @@ def test_a_profile_scores_what_it_says(bench: Bench, profile: str, every: int) -
 
 
 def test_cost_counts_the_selectors_parameters(bench: Bench) -> None:
-    costs = {e.row: e.run for e in bench.entries("main") if e.run.kind == "cost"}
-    found = performing.perform(costs["Last6 · Stack + 2D SS"], bench.places)["cost"]
+    costs = {e.row: e.run for e in bench.places("main") if e.run.kind == "cost"}
+    found = perform(costs["Last6 · Stack + 2D SS"], bench.folders)["cost"]
     assert found["added"] == 32 * (32 // 12) * (1 + 6)
-    assert performing.perform(costs["Last1 · base"], bench.places)["cost"]["added"] == 0
+    assert perform(costs["Last1 · base"], bench.folders)["cost"]["added"] == 0

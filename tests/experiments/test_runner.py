@@ -18,8 +18,8 @@ from experiments.tiny import Bench
 from s2sent.atomic import DiskFullError
 from s2sent.experiments import runner
 from s2sent.experiments.plan import Run, unique
-from s2sent.experiments.progress import progress_of
-from s2sent.experiments.runner import Watcher, run_all
+from s2sent.experiments.run import Folders
+from s2sent.experiments.runner import Outcome, Runner, status
 from s2sent.experiments.store import Store
 from s2sent.listener import Listener
 from training.runs import ended, start
@@ -39,9 +39,15 @@ def quick(journal: Path, seconds: float = 0.02) -> Perform:
     return perform
 
 
+def run_all(
+    runs: list[Run], store: Store, folders: Folders, profile: str, budget: float | None = None, **options: Any
+) -> Outcome:
+    return Runner(runs, store, folders, profile, budget, **options).run()
+
+
 @pytest.fixture
 def runs(bench: Bench) -> list[Run]:
-    found = unique(bench.entries("pooling", seeds=3))
+    found = unique(bench.places("pooling", seeds=3))
     for run in found:
         _ = run.key  # computed before processes are forked
     return found
@@ -57,7 +63,7 @@ def test_processes_that_share_a_store_do_every_run_once(
     journal = tmp_path / "journal"
     monkeypatch.setattr(runner, "perform", quick(journal))
     monkeypatch.setattr(runner, "WAIT", 0.01)
-    pids = [start(lambda: run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu")) for _ in range(4)]
+    pids = [start(lambda: run_all(runs, Store(tmp_path / "store"), bench.folders, profile="cpu")) for _ in range(4)]
     assert [ended(pid) for pid in pids] == [0] * 4
     assert sorted(journal.read_text().split()) == sorted(run.key for run in runs)
 
@@ -68,12 +74,12 @@ def test_killed_at_random_and_started_again_it_ends_with_the_same_store(
     journal = tmp_path / "journal"
     monkeypatch.setattr(runner, "perform", quick(journal))
     monkeypatch.setattr(runner, "WAIT", 0.01)
-    run_all(runs, Store(tmp_path / "whole"), bench.places, profile="cpu")
+    run_all(runs, Store(tmp_path / "whole"), bench.folders, profile="cpu")
     journal.unlink()
     chance = random.Random(1)
 
     def work() -> None:
-        run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu")
+        run_all(runs, Store(tmp_path / "store"), bench.folders, profile="cpu")
 
     kills = 0
     for _ in range(60):
@@ -104,18 +110,18 @@ def test_a_failed_run_is_recorded_does_not_stop_the_others_and_is_tried_again(
 
     store = Store(tmp_path / "store")
     monkeypatch.setattr(runner, "perform", perform)
-    outcome = run_all(runs, store, bench.places, profile="cpu")
+    outcome = run_all(runs, store, bench.folders, profile="cpu")
     assert list(outcome.failed) == [bad]
     assert outcome.done == len(runs) - 1
     failure = store.failure(bad)
     assert failure is not None
     assert failure["error"] == f"RuntimeError: no luck with {bench.corpus.name}"
     assert str(bench.root) not in str(failure)
-    found = progress_of(runs, store)
+    found = status(runs, store)
     assert [run.key for run in found.failed] == [run.key for run in found.missing] == [bad]
 
     monkeypatch.setattr(runner, "perform", good)
-    assert run_all(runs, store, bench.places, profile="cpu").done == 1
+    assert run_all(runs, store, bench.folders, profile="cpu").done == 1
     assert store.has(bad)
     assert store.failure(bad) is None
 
@@ -148,7 +154,7 @@ def test_what_failed_in_one_process_is_not_tried_by_another(
     monkeypatch.setattr(runner, "WAIT", 0.01)
 
     def work() -> None:
-        assert len(run_all(runs, Together(tmp_path / "store"), bench.places, profile="cpu").failed) == len(runs)
+        assert len(run_all(runs, Together(tmp_path / "store"), bench.folders, profile="cpu").failed) == len(runs)
 
     pids = [start(work) for _ in range(2)]
     assert [ended(pid) for pid in pids] == [0, 0]
@@ -170,39 +176,51 @@ def test_when_the_time_is_up_no_run_is_begun(
     monkeypatch.setattr(runner, "perform", perform)
     monkeypatch.setattr("s2sent.experiments.runner.time.monotonic", lambda: clock[0])
     store = Store(tmp_path / "store")
-    outcome = run_all(runs, store, bench.places, profile="cpu", budget=25)
+    outcome = run_all(runs, store, bench.folders, profile="cpu", budget=25)
     assert outcome.out_of_time
     assert outcome.done == 3  # begun at 0, 10 and 20 seconds
-    assert [run.key for run in progress_of(runs, store).done] == [run.key for run in runs[:3]]
+    assert [run.key for run in status(runs, store).done] == [run.key for run in runs[:3]]
 
 
 def test_the_time_left_comes_from_the_finished_runs(runs: list[Run], tmp_path: Path) -> None:
     store = Store(tmp_path)
-    assert progress_of(runs, store).seconds_left is None
+    assert status(runs, store).seconds_left is None
     train = [run for run in runs if run.kind == "train"]
     for run, seconds in zip(train[:2], (100.0, 200.0), strict=True):
         store.put(run.key, {"seconds": {"total": seconds}})
-    assert progress_of(train, store).seconds_left == 150 * (len(train) - 2)
+    assert status(train, store).seconds_left == 150 * (len(train) - 2)
     longer = replace(train[-1], recipe=replace(train[-1].recipe, steps=120))
     store.put(longer.key, {"seconds": {"total": 900.0}})  # says nothing about the short ones, but all of the long
-    assert progress_of([*train, longer], store).seconds_left == 150 * (len(train) - 2)
+    assert status([*train, longer], store).seconds_left == 150 * (len(train) - 2)
     another = replace(longer, recipe=replace(longer.recipe, seed=7))
-    assert progress_of([*train, longer, another], store).seconds_left == 150 * (len(train) - 2) + 900
-    assert progress_of([*train[:2], replace(train[0], kind="cost")], store).seconds_left == 0
+    assert status([*train, longer, another], store).seconds_left == 150 * (len(train) - 2) + 900
+    assert status([*train[:2], replace(train[0], kind="cost")], store).seconds_left == 0
 
 
-def test_watchers_hear_of_every_run(
+def test_the_listener_gets_a_line_for_every_run(
     runs: list[Run], bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[tuple[str, int]] = []
+    class Notes(Listener):
+        def note(self, text: str) -> None:
+            notes.append(text)
 
-    class Ear(Watcher):
-        def done(self, run: Run, record: dict[str, Any], left: int) -> None:
-            heard.append((run.key, left))
+        def status(self, what: str) -> None:
+            statuses.append(what)
 
-    monkeypatch.setattr(runner, "perform", quick(tmp_path / "journal", 0))
-    run_all(runs[:4], Store(tmp_path / "store"), bench.places, profile="cpu", watcher=Ear())
-    assert heard == [(run.key, 3 - number) for number, run in enumerate(runs[:4])]
+    notes: list[str] = []
+    statuses: list[str] = []
+    good = quick(tmp_path / "journal", 0)
+
+    def perform(run: Run, folders: object, listener: Listener) -> dict[str, Any]:
+        listener.status("training")
+        listener.note("a warning")
+        return good(run, folders, listener)
+
+    monkeypatch.setattr(runner, "perform", perform)
+    run_all(runs[:4], Store(tmp_path / "store"), bench.folders, profile="cpu", listener=Notes())
+    assert [note.startswith(f"{run.name}: STS-B ") for note, run in zip(notes, runs[:4], strict=True)] == [True] * 4
+    assert [note.endswith(f" for {left} more)") for note, left in zip(notes[:3], (3, 2, 1), strict=True)] == [True] * 3
+    assert statuses[:2] == [f"1/4 {runs[0].name}: training", f"1/4 {runs[0].name}: a warning"]
 
 
 def test_a_score_that_is_not_a_number_is_a_failed_run(
@@ -210,7 +228,7 @@ def test_a_score_that_is_not_a_number_is_a_failed_run(
 ) -> None:
     monkeypatch.setattr(runner, "perform", lambda *_: {"scores": {"STS-B": float("nan")}})
     store = Store(tmp_path)
-    outcome = run_all(runs[:1], store, bench.places, profile="cpu")
+    outcome = run_all(runs[:1], store, bench.folders, profile="cpu")
     assert outcome.done == 0
     assert "ValueError" in str(store.failure(runs[0].key))
 
@@ -225,5 +243,5 @@ def test_a_full_disk_stops_everything_and_blames_no_run(
 
     monkeypatch.setattr("s2sent.atomic.os.fsync", full)
     with pytest.raises(DiskFullError, match="Free some space"):
-        run_all(runs, Store(tmp_path / "store"), bench.places, profile="cpu")
+        run_all(runs, Store(tmp_path / "store"), bench.folders, profile="cpu")
     assert [path.name for path in (tmp_path / "store").iterdir()] == [".claims"]

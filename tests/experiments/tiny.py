@@ -8,8 +8,8 @@ from typing import Any
 from conftest import make_backbone
 from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import backbone_input
-from s2sent.experiments.perform import Places
-from s2sent.experiments.plan import Entry, Settings, expand
+from s2sent.experiments.plan import Place, Settings, expand
+from s2sent.experiments.run import Folders
 from tiny_senteval import write_folder
 from training.runs import make_lines
 
@@ -25,7 +25,7 @@ class Bench:
         self.corpus = root / "lines.txt"
         self.corpus.write_text("\n".join(make_lines(64)) + "\n", encoding="utf-8")
         self.data = write_folder(root / "senteval", pairs=24, per_class=120)
-        self.places = Places(root / "work", device="cpu")
+        self.folders = Folders(root / "work", device="cpu")
 
     def settings(self, seeds: int = 1, profile: str = "cpu", **recipe: Any) -> Settings:
         return Settings(
@@ -37,7 +37,7 @@ class Bench:
             data=str(self.data),
         )
 
-    def entries(self, *names: str, seeds: int = 1, profile: str = "cpu", **recipe: Any) -> list[Entry]:
+    def places(self, *names: str, seeds: int = 1, profile: str = "cpu", **recipe: Any) -> list[Place]:
         catalogue = read_catalogue()
         chosen = [catalogue.experiment(name, profile) for name in names]
         return expand(catalogue, chosen, self.settings(seeds, profile, **recipe))

@@ -1,4 +1,4 @@
-"""``s2sent compare``: several models or several runs of each, with the paper's marks."""
+"""`s2sent compare`: several models, or several runs of each, with the paper's marks."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,10 @@ from s2sent.cli.progress import Bar
 from s2sent.cli.screen import check_output, deliver
 from s2sent.data.senteval import Text, task_names
 from s2sent.errors import ConfigError
-from s2sent.evaluation.report import Format, comparison_csv, comparison_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report
-from s2sent.figures import check_figure_path
+from s2sent.figures import check_figure_path, save_figure
 from s2sent.model.folder import find_folder
+from s2sent.report.tables import Format, frame_csv, table_of, to_json
 from s2sent.untrusted import exists
 
 
@@ -46,8 +46,8 @@ def compare(
         check_figure_path(density)
     from s2sent.evaluation.comparison import Method, check_design
     from s2sent.evaluation.comparison import compare as run_compare
-    from s2sent.evaluation.figures import Panel, density_figure
     from s2sent.evaluation.suite import evaluate as run_suite
+    from s2sent.report.figures import Panel, densities
 
     chosen = [parse_method(item) for item in models]
     check_design([(one.name, len(one.paths)) for one in chosen], baseline, level=level, resamples=resamples)
@@ -59,24 +59,22 @@ def compare(
         reports: list[Report] = []
         for path in one.paths:
             title = one.name if len(one.paths) == 1 else f"{one.name}/{Path(path).name}"
-            with Bar(title, aggregation) as bar:
+            with Bar(title) as bar:
                 common: dict[str, Any] = {"data": data, "text": text, "cache": cache, "name": title, "listener": bar}
                 report = run_suite(path, names, aggregation=aggregation, probes=probes, **common)
                 if density is not None and not reports:  # of several runs the first is drawn
-                    pictured = report if "STS-B" in names else run_suite(path, "STS-B", **common)
-                    panels.append(Panel.of(one.name, pictured["STS-B"]))
+                    stsb = report if "STS-B" in names else run_suite(path, "STS-B", **common)
+                    panels.append(Panel.of(one.name, stsb["STS-B"]))
             reports.append(report)
         methods.append(Method(one.name, tuple(reports)))
     full = style in (Format.CSV, Format.JSON)  # which hold intervals, where a table has no room for them
-    found = run_compare(methods, baseline, level=level, resamples=resamples, intervals=full)
+    frame = run_compare(methods, baseline, level=level, resamples=resamples, intervals=full)
     if style is Format.JSON:
-        deliver(to_json(found.to_dict()), output)
-    elif style is Format.CSV:
-        deliver(comparison_csv(found), output)
+        deliver(to_json(frame.to_dict()), output)
     else:
-        deliver(comparison_grid(found).render(style), output)
+        deliver(frame_csv(frame) if style is Format.CSV else table_of(frame).render(style), output)
     if density is not None:
-        density_figure(panels, density)
+        save_figure(densities(panels), density)
         typer.echo(f"{density}", err=True)
 
 
@@ -90,7 +88,7 @@ class Wanted(NamedTuple):
 
 
 def parse_method(item: str) -> Wanted:
-    """A method's name and its model folders from ``PATH``, ``NAME=PATH`` or ``NAME=PATH,PATH,...``.
+    """A method's name and its model folders from `PATH`, `NAME=PATH` or `NAME=PATH,PATH,...`.
 
     A folder that is no model itself but holds model folders stands for those, in the order of their names (seeds).
 
@@ -124,7 +122,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _natural(folder: Path) -> list[int | str]:
-    """``seed-2`` before ``seed-10``."""
+    """Sort `seed-2` before `seed-10`."""
     parts = re.split(r"([0-9]+)", folder.name)  # text and digits take turns, so that like is compared with like
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 

@@ -1,8 +1,8 @@
-"""``s2sent evaluate``: one model, SentEval's numbers."""
+"""`s2sent evaluate`: one model, SentEval's numbers."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -12,12 +12,9 @@ from s2sent.cli.screen import check_output, deliver
 from s2sent.data.senteval import STSTask, Text, task_names
 from s2sent.data.sources import Source
 from s2sent.errors import ConfigError
-from s2sent.evaluation.report import Format, blocks_csv, blocks_grid, report_csv, report_grid, to_json
 from s2sent.evaluation.result import Aggregation, Report
-from s2sent.figures import check_figure_path
-
-if TYPE_CHECKING:
-    from s2sent.evaluation.geometry import Geometry
+from s2sent.figures import check_figure_path, save_figure
+from s2sent.report.tables import Format, blocks_frame, report_rows, report_table, table_of, to_csv, to_json
 
 Data = Annotated[
     str | None,
@@ -48,7 +45,9 @@ def evaluate(
     name: Annotated[str | None, typer.Option(help="What the table calls the model.")] = None,
     interval: Annotated[bool, typer.Option("--interval", help="95 % bootstrap intervals over samples.")] = False,
     per_block: Annotated[bool, typer.Option("--per-block", help="STS scores of every block of the backbone.")] = False,
-    shape: Annotated[bool, typer.Option("--geometry", help="Alignment, uniformity and anisotropy on STS-B.")] = False,
+    geometry: Annotated[
+        bool, typer.Option("--geometry", help="Alignment, uniformity and anisotropy on STS-B.")
+    ] = False,
     density: Density = None,
     scatter: Annotated[
         Path | None, typer.Option(help="Draw STS-B's similarities against gold to this picture.")
@@ -60,50 +59,49 @@ def evaluate(
     """
     names = task_names(tasks)
     check_output(output)
-    for picture in (density, scatter):
-        if picture is not None:
-            check_figure_path(picture)
+    for path in (density, scatter):
+        if path is not None:
+            check_figure_path(path)
     if per_block:
-        if shape or interval or density or scatter:
-            raise ConfigError(
-                "--per-block looks at a backbone; the pictures, --geometry and --interval at a model. Ask one by one."
-            )
+        if geometry or interval or density or scatter:
+            raise ConfigError("--per-block cannot be combined with --density, --scatter, --geometry or --interval.")
         deliver(_per_block(model, names, data, text, aggregation, style, name), output)
         return
-    from s2sent.evaluation.figures import Panel, density_figure, scatter_figure
-    from s2sent.evaluation.geometry import Geometry
     from s2sent.evaluation.suite import evaluate as run_suite
+    from s2sent.report.figures import Panel, densities, scatters
 
-    with Bar(name or "", aggregation) as bar:
+    with Bar(name or "") as bar:
         common: dict[str, Any] = {"data": data, "text": text, "cache": cache, "name": name, "listener": bar}
         report = run_suite(model, names, aggregation=aggregation, probes=probes, **common)
-        looked_at = report
-        if (density or scatter or shape) and "STS-B" not in names:
-            looked_at = run_suite(model, "STS-B", **common)
-    deliver(_written(report, style, interval, Geometry.of(looked_at["STS-B"]) if shape else None), output)
-    for path, draw in ((density, density_figure), (scatter, scatter_figure)):
+        stsb = report
+        if (density or scatter or geometry) and "STS-B" not in names:
+            stsb = run_suite(model, "STS-B", **common)
+    deliver(_rendered(report, style, interval, stsb if geometry else None), output)
+    for path, draw in ((density, densities), (scatter, scatters)):
         if path is not None:
-            draw([Panel.of(looked_at.model, looked_at["STS-B"])], path)
+            save_figure(draw([Panel.of(stsb.model, stsb["STS-B"])]), path)
             typer.echo(f"{path}", err=True)
 
 
-def _written(report: Report, style: Format, interval: bool, shape: "Geometry | None") -> str | RenderableType:
-    intervals = None
-    if interval:
-        from s2sent.evaluation.comparison import Method, compare
+def _rendered(report: Report, style: Format, interval: bool, stsb: Report | None) -> str | RenderableType:
+    from s2sent.evaluation.comparison import Method, compare
+    from s2sent.evaluation.sts import Geometry
 
-        (cells,) = compare([Method(report.model, (report,))]).rows.values()
-        intervals = {column: (cell.low or 0.0, cell.high or 0.0) for column, cell in cells.items()}
-    if style is Format.JSON:
-        values = report.to_dict()
-        if intervals is not None:
-            values["intervals"] = {column: list(pair) for column, pair in intervals.items()}
-        if shape is not None:
-            values["geometry"] = asdict(shape)
-        return to_json(values)
+    frame = report.frame()
+    shape = None if stsb is None else Geometry.of(stsb["STS-B"])
+    if interval:
+        compared = compare([Method(report.model, (report,))])
+        frame = replace(frame, rows=compared.rows)
     if style is Format.CSV:
-        return report_csv(report, intervals, shape)
-    return report_grid(report, intervals, shape).render(style)
+        return to_csv(report_rows(report, frame, shape))
+    if style is not Format.JSON:
+        return report_table(frame, shape).render(style)
+    values = report.to_dict()
+    if interval:
+        values["intervals"] = {score.task: [score.low, score.high] for score in frame}
+    if shape is not None:
+        values["geometry"] = asdict(shape)
+    return to_json(values)
 
 
 def _per_block(
@@ -117,6 +115,7 @@ def _per_block(
 ) -> str | RenderableType:
     from s2sent.evaluation.blocks import score_blocks
     from s2sent.evaluation.encoder import load_model, title_of
+    from s2sent.evaluation.suite import counter
 
     found = [Source(data, text).read(task) for task in names]
     tasks = [task for task in found if isinstance(task, STSTask)]
@@ -126,23 +125,16 @@ def _per_block(
     title = name or title_of(model)
     with Bar(title) as bar:
         loaded = load_model(model)
-        bar.encoding(len({sentence for task in tasks for sentence in task.sentences()}))
-        blocks = score_blocks(loaded, tasks, bar.encoded)
+        bar.status("encoding")
+        count = counter(bar, len({sentence for task in tasks for sentence in task.sentences()}))
+        frame = blocks_frame(title, score_blocks(loaded, tasks, count), aggregation)
+    how = {"aggregation": aggregation.value, "text": text.value}
     if style is Format.CSV:
-        return blocks_csv(title, blocks, aggregation)
-    grid = blocks_grid(title, blocks, aggregation)
+        return to_csv(
+            [{"model": title, "block": row.method, "task": row.task, "score": row.mean, **how} for row in frame]
+        )
     if style is not Format.JSON:
-        return grid.render(style)
-    scores = {
-        block: {result.task: result.headline(aggregation) for result in results} for block, results in blocks.items()
-    }
-    return to_json(
-        {
-            "model": title,
-            "aggregation": aggregation.value,
-            "text": text.value,
-            "samples": {task.name: len(task) for task in tasks},
-            "notes": grid.below,
-            "blocks": scores,
-        }
-    )
+        return table_of(frame).render(style)
+    scores = {block: {task: frame[block, task].mean for task in frame.tasks} for block in frame.methods}
+    samples = {task.name: len(task) for task in tasks}
+    return to_json({"model": title, **how, "samples": samples, "notes": [frame.how, *frame.notes], "blocks": scores})

@@ -1,62 +1,50 @@
-"""What a person sees while an evaluation runs: one bar, on standard error, gone when it is done."""
+"""The progress bar of `evaluate`, `compare` and `reproduce`."""
+
+from __future__ import annotations
 
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
 
-from s2sent.cli.screen import errors
-from s2sent.evaluation.listener import Listener
-from s2sent.evaluation.result import Aggregation, TaskResult
+from s2sent.cli.screen import errors, progress
+from s2sent.listener import Listener
 
 
 class Bar(Listener):
-    """A progress bar for the encoding, a line for every task that is finished."""
+    """A bar on a terminal, gone when it is done, and a line for every result.
 
-    def __init__(self, name: str = "", aggregation: Aggregation = Aggregation.ALL) -> None:
-        self.name, self.aggregation = name, aggregation
-        self.progress = Progress(
-            TextColumn("{task.description}", markup=False),  # a name may hold brackets
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=errors,
-            transient=True,
-            speed_estimate_period=600,  # a batch may take long, and an estimate from nothing is none
-        )
-        self.bar = self.progress.add_task(name, total=None)
+    Args:
+        name: Printed before everything.
+        stopped: Printed when the user stops the command.
+    """
+
+    def __init__(self, name: str = "", stopped: str = "Stopped. Finished tasks are kept for the next time.") -> None:
+        self.name, self.stopped = name, stopped
+        self.bar = progress(transient=True, speed_estimate_period=600)  # a batch may take long
+        self.task = self.bar.add_task(escape(name), total=None, loss="")
 
     def __enter__(self) -> Self:
-        self.progress.start()
+        if errors.is_terminal:
+            self.bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.progress.stop()
+        self.bar.stop()
         if kind is KeyboardInterrupt:
-            errors.print("Stopped. Finished tasks are kept, and the same command goes on from there.")
+            errors.print(self.stopped, soft_wrap=True)
 
-    def encoding(self, sentences: int) -> None:
-        """A new bar of this length."""
-        self.progress.reset(self.bar, total=sentences, description=f"{self.name} encoding")
+    def note(self, text: str) -> None:
+        """Print a line: should the command be killed, people know what is saved."""
+        errors.print(escape(f"{self.name} {text}".lstrip()), soft_wrap=True)
 
-    def encoded(self, sentences: int) -> None:
-        """Move it."""
-        self.progress.advance(self.bar, sentences)
+    def status(self, what: str) -> None:
+        """Start a new bar."""
+        self.bar.remove_task(self.task)
+        self.task = self.bar.add_task(escape(f"{self.name} {what}".lstrip()), total=None, loss="")
 
-    def scoring(self, task: str) -> None:
-        """Say what is being done now."""
-        self.progress.update(self.bar, description=f"{self.name} {task}")
-
-    def scored(self, result: TaskResult) -> None:
-        """Leave a line behind: should the run be killed, people know what is safe."""
-        self._say(f"{result.task} {result.headline(self.aggregation):.2f}")
-
-    def trouble(self, message: str) -> None:
-        """Leave a line behind, too."""
-        self._say(message)
-
-    def _say(self, text: str) -> None:
-        self.progress.console.print(f"{self.name} {text}".lstrip(), highlight=False, markup=False, soft_wrap=True)
+    def progress(self, done: int, total: int, loss: float | None = None) -> None:
+        """Move the bar; in training, show the loss."""
+        self.bar.update(self.task, completed=done, total=total, loss="" if loss is None else f"loss {loss:.4g}")

@@ -1,13 +1,13 @@
 """Methods side by side: the best of each task, and which differ from the baseline by more than chance."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from s2sent.errors import ConfigError, DataError
-from s2sent.evaluation.result import AVERAGES, Aggregation, Report, TaskResult
+from s2sent.evaluation.result import AVERAGES, Aggregation, Frame, Report, Score, TaskResult
 from s2sent.evaluation.statistics import (
     Resampled,
     average,
@@ -24,55 +24,10 @@ LEAST_RESAMPLES, MOST_RESAMPLES = 100, 1_000_000
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table: one model, or several runs of one recipe that differ in their seed."""
+    """What is compared: one model, or several runs of one recipe that differ in their seed."""
 
     name: str
     reports: tuple[Report, ...]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One method on one task."""
-
-    mean: float
-    std: float | None
-    runs: int
-    best: bool = False
-    low: float | None = None
-    high: float | None = None
-    """The 95 % bootstrap interval of the score of a single run."""
-    difference: float | None = None
-    """To the baseline."""
-    p: float | None = None
-    """Of that difference: paired t-test over runs, or bootstrap over samples."""
-    wilcoxon: float | None = None
-    p_holm: float | None = None
-    """``p`` corrected for all comparisons of the table."""
-    significant: bool = False
-    """Better than the baseline as the table marks it: `compare` after the correction, the paper's reruns before it."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The table, and how its marks were computed."""
-
-    columns: tuple[str, ...]
-    rows: dict[str, dict[str, Cell]]
-    baseline: str | None
-    how: str
-    notes: tuple[str, ...] = ()
-    """What a reader of the scores should know, such as that they are not comparable with published ones."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """For json."""
-        rows = {name: {column: asdict(cell) for column, cell in cells.items()} for name, cells in self.rows.items()}
-        return {
-            "columns": list(self.columns),
-            "baseline": self.baseline,
-            "how": self.how,
-            "notes": list(self.notes),
-            "rows": rows,
-        }
 
 
 def check_design(
@@ -90,9 +45,9 @@ def check_design(
         counts = ", ".join(f"{name} {runs}" for name, runs in methods)
         raise ConfigError(f"Runs are compared seed by seed, so every method needs as many as the baseline: {counts}.")
     if not 0 < level < 1:
-        raise ConfigError(f"level must lie between 0 and 1, not at {level}.")
+        raise ConfigError(f"level must be between 0 and 1, got {level}.")
     if resamples < LEAST_RESAMPLES:
-        raise ConfigError(f"resamples must be at least {LEAST_RESAMPLES}, not {resamples}: fewer have no tails.")
+        raise ConfigError(f"resamples must be at least {LEAST_RESAMPLES}, got {resamples}: fewer have no tails.")
     if resamples > MOST_RESAMPLES:
         raise ConfigError(f"resamples must be at most {MOST_RESAMPLES:,}, got {resamples}.")
 
@@ -105,20 +60,20 @@ def compare(
     resamples: int = 1000,
     seed: int = 0,
     intervals: bool = True,
-) -> Comparison:
-    """Compare methods, each against ``baseline`` if one is named.
+) -> Frame:
+    """Compare methods, each against `baseline` if one is named.
 
     With several runs of every method: a paired t-test over runs (Wilcoxon's test beside it), the runs paired in their
     order, which is that of their seeds. With single models: a paired bootstrap over the samples of a task. More than
     one comparison in the table is corrected with Holm's method. Tested are the scores themselves, not as printed.
 
     Args:
-        methods: what to compare.
-        baseline: the name of the method that the others are tested against.
-        level: a (corrected) p below this is significant.
-        resamples: of the bootstrap.
-        seed: of the bootstrap; every task draws for itself.
-        intervals: whether single models get the bootstrap interval of each score.
+        methods: What to compare.
+        baseline: The name of the method that the others are tested against.
+        level: A (corrected) p below this is significant.
+        resamples: Of the bootstrap.
+        seed: Of the bootstrap; every task draws for itself.
+        intervals: Whether single models get the bootstrap interval of each score.
 
     Raises:
         ConfigError: the baseline is none of the methods, names repeat, or runs cannot be paired.
@@ -128,39 +83,62 @@ def compare(
     check_design(design, baseline, level=level, resamples=resamples)
     columns = _columns(methods)
     single = {runs for _, runs in design} == {1}
-    shown = {
-        method.name: {column: [report.headlines()[column] for report in method.reports] for column in columns}
-        for method in methods
-    }
-    exact = {
-        method.name: {column: [report.score(column) for report in method.reports] for column in columns}
-        for method in methods
-    }
+    by_name = {method.name: method.reports for method in methods}
     drawn: dict[str, dict[str, Resampled]] = {}
     if single and (intervals or baseline is not None):
-        drawn = {method.name: _resampled(method.reports[0], columns, resamples, seed) for method in methods}
-    best = {column: max(round(float(np.mean(shown[name][column])), 2) for name in shown) for column in columns}
-    rows: dict[str, dict[str, Cell]] = {}
-    for name in shown:
-        rows[name] = {}
+        drawn = {name: _resampled(reports[0], columns, resamples, seed) for name, reports in by_name.items()}
+    rows = []
+    for name, reports in by_name.items():
+        headlines = [report.headlines() for report in reports]
         for column in columns:
-            summary = summarize(shown[name][column])
-            values: dict[str, Any] = asdict(summary) | {"best": round(summary.mean, 2) == best[column]}
+            summary = summarize([scores[column] for scores in headlines])
+            values: dict[str, Any] = {"mean": summary.mean, "std": summary.std, "runs": summary.runs}
             if single and intervals:
                 interval = drawn[name][column].interval()
                 values |= {"low": interval.low, "high": interval.high}
             if baseline is not None and name != baseline:
-                ours, theirs = exact[name][column], exact[baseline][column]
+                ours, theirs = ([report.score(column) for report in by_name[one]] for one in (name, baseline))
                 values["difference"] = float(np.mean(ours) - np.mean(theirs))
                 if single:
                     values["p"] = (drawn[name][column] - drawn[baseline][column]).interval().p
                 else:
                     values |= {"p": paired_t_test(ours, theirs), "wilcoxon": wilcoxon(ours, theirs)}
-            rows[name][column] = Cell(**values)
-    tested = _corrected(rows, level)
-    how = _how(methods, baseline, single, level, resamples, tested)
+            rows.append(Score(name, column, **values))
+    how = _how(methods, baseline, single, level, resamples, sum(row.p is not None for row in rows))
     notes = dict.fromkeys(note for method in methods for report in method.reports for note in report.notes)
-    return Comparison(columns, rows, baseline, how, tuple(notes))
+    return Frame(marked(rows, level), how, tuple(notes), baseline)
+
+
+def marked(
+    rows: Sequence[Score], level: float = 0.05, *, correct: bool = True, candidates: Collection[str] | None = None
+) -> tuple[Score, ...]:
+    """Return the rows with `best`, `p_holm` and `significant`.
+
+    Args:
+        rows: The rows of one frame, whose comparisons are corrected together.
+        level: A p below this is significant,
+        correct: after the correction, or before it.
+        candidates: The methods that can be the best; None: all.
+    """
+    best: dict[str, float] = {}
+    for row in rows:
+        if candidates is None or row.method in candidates:
+            best[row.task] = max(best.get(row.task, -np.inf), round(row.mean, 2))
+    tested = [row.p for row in rows if row.p is not None]
+    corrected = iter(holm(tested))
+    found = []
+    for row in rows:
+        p_holm = None if row.p is None else next(corrected)
+        p = p_holm if correct else row.p
+        found.append(
+            replace(
+                row,
+                p_holm=p_holm,
+                best=(candidates is None or row.method in candidates) and round(row.mean, 2) == best[row.task],
+                significant=p is not None and p < level and (row.difference or 0) > 0,
+            )
+        )
+    return tuple(found)
 
 
 def _columns(methods: Sequence[Method]) -> tuple[str, ...]:
@@ -187,17 +165,6 @@ def _columns(methods: Sequence[Method]) -> tuple[str, ...]:
     return columns
 
 
-def _corrected(rows: dict[str, dict[str, Cell]], level: float) -> int:
-    """Correct all p of the table together and mark what stays below ``level``; returns how many there were."""
-    places = [(name, column) for name, cells in rows.items() for column, cell in cells.items() if cell.p is not None]
-    adjusted = holm([rows[name][column].p or 0.0 for name, column in places])
-    for (name, column), p in zip(places, adjusted, strict=True):
-        cell = rows[name][column]
-        better = cell.difference is not None and cell.difference > 0
-        rows[name][column] = Cell(**{**asdict(cell), "p_holm": p, "significant": better and p < level})
-    return len(places)
-
-
 def _same_data(one: TaskResult, other: TaskResult) -> bool:
     return (
         one.key == other.key and one.samples == other.samples and one.evidence.get("gold") == other.evidence.get("gold")
@@ -218,7 +185,7 @@ def _resampled(report: Report, columns: Sequence[str], resamples: int, seed: int
 def resample_task(
     result: TaskResult, aggregation: Aggregation = Aggregation.ALL, *, resamples: int = 1000, seed: int = 0
 ) -> Resampled:
-    """The bootstrap of one task's score from the evidence a result carries.
+    """Return the bootstrap of one task's score from the evidence a result carries.
 
     Every task and subset draws for itself; two models on one task are drawn alike, so their difference is paired.
     """
@@ -243,7 +210,7 @@ def resample_task(
 def _how(
     methods: Sequence[Method], baseline: str | None, single: bool, level: float, resamples: int, tested: int
 ) -> str:
-    """One paragraph under the table."""
+    """Write the paragraph under the table."""
     parts = [methods[0].reports[0].how]
     if not single:
         counts = sorted({len(method.reports) for method in methods})

@@ -1,5 +1,6 @@
-"""What an evaluation found: numbers, what they were computed from, and what a reader should know about them."""
+"""Results: what one model scored on its tasks, and the tidy frame that every table, figure and csv is made from."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
@@ -15,8 +16,8 @@ AVERAGES = {"STS avg": STS_TASKS, "Transfer avg": TRANSFER_TASKS}
 class Aggregation(StrEnum):
     """How the subsets of a year become one score. It moves scores by points: every report names it.
 
-    ``all``: one correlation over the concatenated subsets (SimCSE and everyone since).
-    ``mean``: the mean of the subsets' correlations. ``wmean``: weighted by their pairs (original SentEval).
+    `all`: one correlation over the concatenated subsets (SimCSE and everyone since).
+    `mean`: the mean of the subsets' correlations. `wmean`: weighted by their pairs (original SentEval).
     """
 
     ALL = "all"
@@ -24,47 +25,53 @@ class Aggregation(StrEnum):
     WMEAN = "wmean"
 
     @classmethod
-    def of(cls, value: str) -> "Aggregation":
-        """The member of this name, or an error that lists them."""
+    def of(cls, value: str) -> Self:
+        """Return the member of this name, or raise an error that lists them."""
         try:
             return cls(value)
         except ValueError:
-            raise ConfigError(f"aggregation must be one of {', '.join(cls)}, not {value!r}.") from None
+            raise ConfigError(f"aggregation must be one of {', '.join(cls)}, got {value!r}.") from None
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """One model on one task. Survives json, for that is how it is kept."""
+    """One model on one task, as it is kept in json.
+
+    Attributes:
+        task: The task's name.
+        scores: All times 100. STS: `all`, `mean`, `wmean`, `pearson`; transfer: `accuracy`, `dev`, `f1` (MRPC).
+        samples: Scored pairs (STS) or tested sentences (transfer).
+        details: Scores by subset or by fold, regularisers chosen, the configuration.
+        evidence: Per sample, for intervals and figures: `similarity` and `gold` in the order of subsets, or `correct`.
+        notes: What a reader of the score should know.
+        seconds: How long it took to score.
+        key: A digest of the task's data and of how it was scored: results with different ones do not compare.
+    """
 
     task: str
     scores: dict[str, float]
-    """All times 100. STS: ``all``, ``mean``, ``wmean``, ``pearson``; transfer: ``accuracy``, ``dev``, ``f1`` (MRPC)."""
     samples: int
-    """Scored pairs (STS) or tested sentences (transfer)."""
     details: dict[str, Any] = field(default_factory=dict, repr=False)
-    """Scores by subset or by fold, regularisers chosen, the configuration."""
     evidence: dict[str, list[float]] = field(default_factory=dict, repr=False)
-    """Per sample, for intervals and figures: ``similarity`` and ``gold`` in the order of subsets, or ``correct``."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     key: str = field(default="", repr=False)
-    """A digest of the task's data and of how it was scored: results with different ones do not compare."""
 
     def score(self, aggregation: Aggregation = Aggregation.ALL) -> float:
-        """The number this is about, unrounded."""
+        """Return the task's main score, unrounded."""
         return self.scores["accuracy" if "accuracy" in self.scores else aggregation.value]
 
     def headline(self, aggregation: Aggregation = Aggregation.ALL) -> float:
-        """The number a table shows, with two decimals as papers print it."""
+        """Return the score as papers print it, with two decimals."""
         return round(self.score(aggregation), 2)
 
     def to_dict(self) -> dict[str, Any]:
-        """For json."""
+        """Return plain values for json."""
         return asdict(self)
 
     @classmethod
     def read(cls, values: Table) -> Self:
-        """Back from json, checked."""
+        """Read a result back from json, checked."""
         values.only([option.name for option in fields(cls)])
         evidence = values.table("evidence")
         return cls(
@@ -101,9 +108,9 @@ class Report:
         raise DataError(f"{self.model} was not evaluated on {task}.")
 
     def headlines(self) -> dict[str, float]:
-        """Score by task, and the averages of the suites that are complete: ``STS avg``, ``Transfer avg``.
+        """Return the score by task, and the averages of the suites that are complete: `STS avg`, `Transfer avg`.
 
-        An average is the mean of the seven scores *as printed*, rounded again, which is how papers compute it.
+        An average is the mean of the seven scores as printed, rounded again, as papers compute it.
         """
         found = {result.task: result.headline(self.aggregation) for result in self.results}
         table = {}
@@ -115,7 +122,7 @@ class Report:
         return table
 
     def score(self, column: str) -> float:
-        """A task's score or an average, unrounded: what a test of differences needs."""
+        """Return a task's score or an average, unrounded: what a test of differences needs."""
         if column in AVERAGES:
             return sum(self.score(task) for task in AVERAGES[column]) / len(AVERAGES[column])
         return self[column].score(self.aggregation)
@@ -136,8 +143,14 @@ class Report:
         """What a reader of the scores should know, task by task."""
         return [note for result in self.results for note in result.notes]
 
+    def frame(self) -> "Frame":
+        """Return the scores as a frame of one method."""
+        rows = tuple(Score(self.model, task, score) for task, score in self.headlines().items())
+        samples = ", ".join(f"{result.task} {result.samples:,}" for result in self.results)
+        return Frame(rows, f"{self.how} Samples: {samples}.", tuple(self.notes))
+
     def to_dict(self) -> dict[str, Any]:
-        """For json, without the evidence, which is long."""
+        """Return plain values for json, without the evidence, which is long."""
         results = [result.to_dict() for result in self.results]
         for result in results:
             del result["evidence"]
@@ -151,3 +164,82 @@ class Report:
             "scores": self.headlines(),
             "results": results,
         }
+
+
+@dataclass(frozen=True)
+class Score:
+    """A row of a frame: one method on one task.
+
+    Attributes:
+        method: The model, or the recipe that several runs share.
+        task: The task, or an average of tasks.
+        mean: The score, over `runs` runs.
+        std: Its standard deviation; None for one run.
+        runs: How many runs.
+        low: With `high`, the 95 % bootstrap interval of the score of a single run.
+        high: See `low`.
+        difference: The difference to the baseline.
+        p: Of that difference: paired t-test over runs, or bootstrap over samples.
+        wilcoxon: The p of Wilcoxon's test, beside the t-test.
+        p_holm: `p` corrected for all comparisons of the frame.
+        best: Whether no method has a better mean, as printed.
+        significant: Whether it is better than the baseline: in `compare` after the correction, in reruns of the paper
+            before it.
+    """
+
+    method: str
+    task: str
+    mean: float
+    std: float | None = None
+    runs: int = 1
+    low: float | None = None
+    high: float | None = None
+    difference: float | None = None
+    p: float | None = None
+    wilcoxon: float | None = None
+    p_holm: float | None = None
+    best: bool = False
+    significant: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Scores of methods on tasks: one row each. Tables, csv and json follow from it.
+
+    Attributes:
+        rows: The scores.
+        how: How they, and the marks of a table, were computed.
+        notes: What a reader should know, such as that scores are not comparable with published ones.
+        baseline: The method that the others were tested against.
+    """
+
+    rows: tuple[Score, ...]
+    how: str = ""
+    notes: tuple[str, ...] = ()
+    baseline: str | None = None
+
+    def __iter__(self) -> Iterator[Score]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: tuple[str, str]) -> Score:
+        """Return the score of a method on a task."""
+        return next(row for row in self.rows if (row.method, row.task) == place)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in order."""
+        return tuple(dict.fromkeys(row.method for row in self.rows))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks, in order."""
+        return tuple(dict.fromkeys(row.task for row in self.rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for json: scores by method and task."""
+        rows: dict[str, dict[str, Any]] = {method: {} for method in self.methods}
+        for row in self.rows:
+            values = asdict(row)
+            rows[values.pop("method")][values.pop("task")] = values
+        columns, notes = list(self.tasks), list(self.notes)
+        return {"columns": columns, "baseline": self.baseline, "how": self.how, "notes": notes, "rows": rows}

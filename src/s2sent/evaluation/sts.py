@@ -1,53 +1,29 @@
-"""Semantic textual similarity: Spearman's correlation of cosine and gold, as SentEval (SimCSE's fork) has it."""
+"""Semantic textual similarity as SentEval (SimCSE's fork) scores it, and the geometry of the vectors."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr
 
 from s2sent.data.lines import counted
 from s2sent.data.senteval import STSTask
-from s2sent.errors import DataError, ModelError
+from s2sent.errors import DataError
 from s2sent.evaluation.encoder import Vectors
 from s2sent.evaluation.result import Aggregation, TaskResult
+from s2sent.vectors.metrics import alignment, anisotropy, cosine, spearman, uniformity, unit_length
 
-FloatArray = NDArray[np.floating]
-
-NOISE = 1e-6
-"""Similarities that differ by less than this over all pairs are one: single precision moves a cosine by 1e-7, and the
-ranks of such noise would be a score."""
-
-
-def cosine(u: FloatArray, v: FloatArray) -> tuple[NDArray[np.float64], int]:
-    """Cosine of each row of ``u`` with the same row of ``v``, and how many have none.
-
-    A zero vector has no direction; SentEval's ``nan_to_num`` makes such a pair 0, and so do we, but counted.
-    """
-    u, v = u.astype(np.float64), v.astype(np.float64)
-    norm = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    undefined = norm == 0
-    return np.einsum("bd,bd->b", u, v) / np.where(undefined, 1.0, norm), int(undefined.sum())
-
-
-def spearman(similarity: FloatArray, gold: FloatArray, where: str) -> float:
-    """Spearman times 100; an error where it is not defined, instead of a NaN that turns into 0 further on."""
-    if len(gold) < 2:
-        raise DataError(f"{where}: a correlation needs at least two pairs.")
-    if np.ptp(gold) == 0:
-        raise DataError(f"{where}: every gold score is the same ({gold[0]:g}), so there is no correlation.")
-    if np.ptp(similarity) < NOISE:
-        raise ModelError(
-            f"{where}: the model gives every pair the same similarity ({similarity[0]:g}), so there is no correlation. "
-            "Is the encoder constant?"
-        )
-    return 100 * float(spearmanr(similarity, gold).statistic)
+CLOSE = 4.0
+"""Pairs with a gold score above this count as positives, as SimCSE takes them from STS-B."""
 
 
 def score_sts(task: STSTask, vectors: Vectors) -> TaskResult:
-    """Score one task from its sentences' vectors; every aggregation at once, for they cost nothing.
+    """Score one task from its sentences' vectors, with every aggregation.
 
     Raises:
         ModelError: the correlation is undefined because the encoder is constant.
-        DataError: it is because there are too few pairs, or all have one gold score.
+        DataError: it is undefined because there are too few pairs, or all have one gold score.
     """
     similarities, notes, subsets = [], list(task.notes), {}
     for subset in task.subsets:
@@ -75,4 +51,73 @@ def score_sts(task: STSTask, vectors: Vectors) -> TaskResult:
         details={"subsets": subsets, "text": task.text.value, "source": task.source},
         evidence={"similarity": [round(float(value), 7) for value in similarity], "gold": gold.tolist()},
         notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of a model's vectors over the sentences of one task (Wang & Isola, 2020; Ethayarajh, 2019).
+
+    Attributes:
+        alignment: Mean squared distance of close pairs on the unit sphere; lower is better.
+        uniformity: log mean exp(-2 · squared distance) over all pairs of sentences; lower is more spread out.
+        anisotropy: Mean cosine of two different sentences; 0 when directions are used evenly, 1 when all are one.
+        close_pairs: How many pairs are close.
+        sentences: How many different sentences there are.
+    """
+
+    alignment: float
+    uniformity: float
+    anisotropy: float
+    close_pairs: int
+    sentences: int
+
+    MEASURES: ClassVar[tuple[str, ...]] = ("alignment", "uniformity", "anisotropy")
+
+    def __str__(self) -> str:
+        return (
+            f"STS-B: alignment {self.alignment:.3f} ({self.close_pairs:,} close pairs), uniformity "
+            f"{self.uniformity:.3f}, anisotropy {self.anisotropy:.3f} ({self.sentences:,} sentences)"
+        )
+
+    @classmethod
+    def of(cls, result: TaskResult) -> Self:
+        """Return the geometry that an STS-B result keeps.
+
+        Raises:
+            DataError: there is none; the message says why.
+        """
+        found = result.details.get("geometry", f"{result.task} has no geometry, only STS-B has.")
+        if isinstance(found, str):
+            raise DataError(found)
+        return cls(**found)
+
+
+def geometry(task: STSTask, vectors: Vectors, close: float = CLOSE) -> Geometry:
+    """Compute alignment over the pairs rated above `close`, uniformity and anisotropy over all distinct sentences.
+
+    Raises:
+        DataError: no pair is rated that high, or there is only one sentence.
+        ModelError: a vector is zero and has no direction.
+    """
+    positive = [
+        (first, second)
+        for subset in task.subsets
+        for first, second, gold in zip(subset.first, subset.second, subset.gold, strict=True)
+        if gold > close
+    ]
+    if not positive:
+        raise DataError(f"{task.name}: no pair is rated above {close:g}, so there is no alignment.")
+    sentences = sorted(set(task.sentences()))
+
+    def on_sphere(texts: Iterable[str]) -> np.ndarray:
+        return unit_length(vectors[list(texts)], task.name)
+
+    x = on_sphere(sentences)
+    return Geometry(
+        alignment=alignment(*map(on_sphere, zip(*positive, strict=True))),
+        uniformity=uniformity(x),
+        anisotropy=anisotropy(x),
+        close_pairs=len(positive),
+        sentences=len(sentences),
     )

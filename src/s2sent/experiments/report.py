@@ -1,48 +1,45 @@
-"""The report: one html file that needs nothing else, and its tables and figures as files of their own.
+"""The report of experiments: one html file that needs nothing else, and its tables and figures as files of their own.
 
 FOLDER/index.html
-FOLDER/tables/<experiment>-<backbone>-<objective>.md .tex .csv, and all.csv with every score of every run
+FOLDER/tables/<experiment>-<backbone>-<objective>.md .tex .csv, and all.csv with every number of every run
 FOLDER/figures/<experiment>.png .svg
 FOLDER/.files.json: their names, so that the next report removes those that it does not write
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from s2sent.atomic import atomic_file
 from s2sent.errors import ConfigError
-from s2sent.evaluation.comparison import Comparison
-from s2sent.evaluation.page import facts, page, picture, table
-from s2sent.evaluation.report import Format, Grid, comparison_csv
 from s2sent.experiments.catalogue import Experiment, Profile
 from s2sent.experiments.plan import TRAINED, Settings, scale_blocks
-from s2sent.experiments.published import paper_grid
+from s2sent.experiments.results import RUN_COLUMNS, Results, figure_of, frame_of, paper_table, run_rows, table_of
 from s2sent.experiments.store import Record
-from s2sent.experiments.tables import Results, cells, gradient_grid, score_grid, scores_csv
+from s2sent.figures import drawn
+from s2sent.report.page import Picture, render
+from s2sent.report.tables import Table, frame_csv, to_csv
 from s2sent.untrusted import read_json
 
 Files = dict[str, bytes]
-"""What a report consists of, by its place in the folder."""
+"""The files of a report, by their place in the folder."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a reader must know of all numbers.
+    """What holds for all numbers of a report.
 
     Attributes:
         profile: The profile.
-        changes: In what the runs are not the profile's, so that none is taken for it.
-        command: The command that gives them, without places of this machine.
-        total, done: How many runs there are, and how many are finished.
+        changes: In what the runs differ from the profile.
+        command: The command that gives them, without paths of this machine.
+        total: How many runs there are.
+        done: How many of them are finished.
         failed: Runs that failed, with their errors.
     """
 
@@ -60,13 +57,13 @@ class About:
 
     @property
     def statement(self) -> str:
-        """The profile in a sentence, and in what the runs are not it."""
+        """The profile in a sentence, and in what the runs differ from it."""
         changed = f" Changed: {', '.join(self.changes)}." if self.changes else ""
         return f"Profile {self.profile.name}: {self.profile.what}.{changed}"
 
 
 def changes_of(settings: Settings) -> list[str]:
-    """In what a person's settings are not their profile's, but for the seeds, whose number is in every table."""
+    """Return in what settings differ from their profile, except for the seeds, whose number is in every table."""
     profile = settings.profile
     names = sorted(backbone.name for backbone in settings.backbones)
     usual = sorted(Path(name).name for name in profile.backbones)
@@ -78,18 +75,89 @@ def changes_of(settings: Settings) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Section:
+    """An experiment in the report.
+
+    Attributes:
+        experiment: The experiment.
+        tables: Title, table, and the paper's own numbers if there are any.
+        picture: The figure, why there is none, or None.
+    """
+
+    experiment: Experiment
+    tables: Sequence[tuple[str, Table, Table | None]]
+    picture: Picture | str | None
+
+
 def write_report(tables: Sequence[Results], about: About, folder: Path) -> Path:
-    """Write everything, each file whole; return the html file's path. What an earlier report left is removed."""
-    files: Files = {}
-    begun = {results.experiment.name: results.experiment for results in tables if results.begun}
-    waiting = dict.fromkeys(results.experiment.name for results in tables if results.experiment.name not in begun)
-    parts = [_head(tables, about, begun.values(), waiting)]
-    for experiment in begun:
-        parts.append(_section([results for results in tables if results.experiment.name == experiment], about, files))
-    files["tables/all.csv"] = scores_csv(tables).encode()
-    files["index.html"] = page("S²Sent, rerun", "\n".join(parts)).encode()
-    _replace(folder, files)
+    """Write everything, each file whole; return the html file's path. Files of an earlier report are removed."""
+    files: Files = {"tables/all.csv": f"{to_csv(run_rows(tables), RUN_COLUMNS)}\n".encode()}
+    by_name: dict[str, list[Results]] = {}
+    for results in tables:
+        by_name.setdefault(results.experiment.name, []).append(results)
+    begun = [group for group in by_name.values() if any(results.begun for results in group)]
+    waiting = [name for name, group in by_name.items() if group not in begun]
+    sections = [_section(group, about, files) for group in begun]
+    html = render(
+        "reproduction.html",
+        title="S²Sent, rerun",
+        about=about,
+        facts=_facts(tables, about),
+        waiting=waiting,
+        sections=sections,
+    )
+    _replace(folder, {**files, "index.html": html.encode()})
     return folder / "index.html"
+
+
+def _section(tables: Sequence[Results], about: About, files: Files) -> Section:
+    experiment = tables[0].experiment
+    shown = []
+    for results in tables:
+        table = _with_depth(table_of(results), results, about.profile)
+        shown.append((results.name, table, paper_table(experiment.name, results.objective)))
+        place = f"tables/{experiment.name}-{_slug(results.backbone)}-{results.objective}"
+        stated = replace(table, notes=(about.statement, *table.notes))
+        files[f"{place}.md"] = f"{stated.markdown()}\n".encode()
+        files[f"{place}.tex"] = f"{stated.latex()}\n".encode()
+        files[f"{place}.csv"] = f"{_csv(results, table, about)}\n".encode()
+    return Section(experiment, shown, _picture(tables, about, files))
+
+
+def _with_depth(table: Table, results: Results, profile: Profile) -> Table:
+    """Return the table with a note where numbers of blocks were scaled to the backbone."""
+    records = (*results.finished, *results.cost.values())
+    depth = records[0]["backbone"]["depth"] if records else profile.depth
+    numbers = sorted({row.blocks for row in results.experiment.rows if isinstance(row.blocks, int)})
+    scaled = {number: scale_blocks(number, profile.depth, depth) for number in numbers}
+    if all(number == here for number, here in scaled.items()):
+        return table
+    said = ", ".join(f"{number} stands for {here}" for number, here in scaled.items())
+    return replace(table, notes=(*table.notes, f"The backbone has {depth} blocks: of last blocks {said}."))
+
+
+def _csv(results: Results, table: Table, about: About) -> str:
+    if results.experiment.kind != "gradients":
+        return frame_csv(frame_of(results), {"profile": about.label})
+    entries = [(row, [entry.text for entry in entries]) for row, entries in table.rows]
+    return to_csv(
+        [{"profile": about.label, "row": row, **dict(zip(table.columns, texts, strict=True))} for row, texts in entries]
+    )
+
+
+def _picture(tables: Sequence[Results], about: About, files: Files) -> Picture | str | None:
+    experiment = tables[0].experiment
+    try:
+        figure = figure_of(tables)
+    except ConfigError as error:  # no matplotlib: the tables are worth having
+        return str(error)
+    if figure is None:
+        return None
+    figure.text(0.995, 0.995, about.label, ha="right", va="top", fontsize=6, color="0.5")
+    for kind in ("svg", "png"):
+        files[f"figures/{experiment.name}.{kind}"] = drawn(figure, kind)
+    return Picture(figure, f"{experiment.title}, {about.label}")
 
 
 def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -109,116 +177,36 @@ def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
             (folder / name).unlink()
 
 
-def _section(tables: Sequence[Results], about: About, files: Files) -> str:
-    experiment = tables[0].experiment
-    where = f"in the paper: {experiment.where}" if experiment.where else "not in the paper"
-    parts = [f"<section id='{experiment.name}'><h2>{escape(experiment.title)}</h2>"]
-    badge = f"<span class='badge'>{escape(about.label)}</span>"
-    parts.append(f"<p class='where'><code>{experiment.name}</code> · {escape(where)} · {badge}</p>")
-    for results in tables:
-        grid = _grid(results, about.profile)
-        parts.append(f"<h3>{escape(results.name)}</h3>{table(grid)}")
-        _add_tables(results, grid, about, files)
-        published = paper_grid(experiment.name, results.objective)
-        if published is not None:
-            parts.append(
-                f"<div class='theirs'><h4>For comparison: the paper's own numbers</h4>{table(published)}</div>"
-            )
-    parts.append(_figure(tables, about, files))
-    return "\n".join([*parts, "</section>"])
-
-
-def _grid(results: Results, profile: Profile) -> Grid:
-    grid = gradient_grid(results) if results.experiment.kind == "gradients" else score_grid(results)
-    records = (*results.finished, *results.cost.values())
-    depth = records[0]["backbone"]["depth"] if records else profile.depth
-    numbers = sorted({row.blocks for row in results.experiment.rows if isinstance(row.blocks, int)})
-    scaled = [(number, scale_blocks(number, profile.depth, depth)) for number in numbers]
-    if all(number == here for number, here in scaled):
-        return grid
-    said = ", ".join(f"{number} stands for {here}" for number, here in scaled)
-    return Grid(grid.columns, grid.rows, (*grid.below, f"The backbone has {depth} blocks: of last blocks {said}."))
-
-
-def _add_tables(results: Results, grid: Grid, about: About, files: Files) -> None:
-    place = f"tables/{results.experiment.name}-{_slug(results.backbone)}-{results.objective}"
-    stated = Grid(grid.columns, grid.rows, (about.statement, *grid.below))
-    files[f"{place}.md"] = f"{stated.render(Format.MARKDOWN)}\n".encode()
-    files[f"{place}.tex"] = f"{stated.render(Format.LATEX)}\n".encode()
-    if results.experiment.kind == "gradients":
-        buffer = io.StringIO()
-        rows = [[about.label, name, *(entry.text for entry in entries)] for name, entries in grid.rows]
-        csv.writer(buffer, lineterminator="\n").writerows([["profile", "row", *grid.columns], *rows])
-        text = buffer.getvalue()
-    else:
-        compared = Comparison(tuple(results.columns), cells(results, results.columns), results.experiment.base, "")
-        text = f"{comparison_csv(compared, {'profile': about.label})}\n"
-    files[f"{place}.csv"] = text.encode()
-
-
-def _figure(tables: Sequence[Results], about: About, files: Files) -> str:
-    from s2sent.experiments.pictures import draw
-    from s2sent.figures import drawn
-
-    experiment = tables[0].experiment
-    try:
-        figure = draw(tables)
-    except ConfigError as error:  # no matplotlib: the tables are worth having
-        return f"<p class='note'>{escape(str(error))}</p>"
-    if figure is None:
-        return ""
-    figure.text(0.995, 0.995, about.label, ha="right", va="top", fontsize=6, color="0.5")
-    for kind in ("svg", "png"):
-        files[f"figures/{experiment.name}.{kind}"] = drawn(figure, kind)
-    return picture(figure, f"{experiment.title}, {about.label}")
-
-
-def _head(tables: Sequence[Results], about: About, begun: Iterable[Experiment], waiting: Iterable[str]) -> str:
+def _facts(tables: Sequence[Results], about: About) -> dict[str, str]:
+    """Return versions, machines and sizes, each once however many runs had them."""
     records = [record for results in tables for record in results.finished]
-    parts = [f"<p class='banner'>{escape(about.statement)}</p>"]
-    state = f"{about.done} of {about.total} runs are finished."
-    if about.done < about.total:
-        state += " What is missing shows as “…”; the same command goes on."
-    parts.append(f"<p>{state}</p>")
-    if about.failed:
-        rows = "".join(f"<li>{escape(run)}: {escape(error)}</li>" for run, error in about.failed)
-        parts.append(f"<details><summary>{len(about.failed)} runs failed</summary><ul>{rows}</ul></details>")
-    parts.append(f"<pre>{escape(about.command)}</pre>")
-    parts.append(facts(_facts(records, [record for results in tables for record in results.cost.values()], about)))
-    if names := ", ".join(f"<code>{escape(name)}</code>" for name in waiting):
-        parts.append(f"<p>Nothing is finished yet of {names}.</p>")
-    links = [f"<a href='#{experiment.name}'>{escape(experiment.title)}</a>" for experiment in begun]
-    return "\n".join([*parts, f"<nav>{' · '.join(links)}</nav>"])
-
-
-def _facts(records: Sequence[Record], costs: Sequence[Record], about: About) -> dict[str, str]:
-    """Versions, machines and sizes, each said once however many runs had them."""
-    said: dict[str, dict[str, None]] = {}
+    values: dict[str, dict[str, None]] = {}
     for record in records:
-        backbone = record["backbone"]
-        versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-        found = {"Backbone": f"{backbone['name']} ({backbone['depth']} blocks)", "Versions": versions}
-        found["Machine"] = _machine(record)
-        recipe = record["description"]["recipe"]
+        backbone, recipe = record["backbone"], record["description"]["recipe"]
+        found = {
+            "Backbone": f"{backbone['name']} ({backbone['depth']} blocks)",
+            "Versions": ", ".join(f"{name} {number}" for name, number in record["versions"].items()),
+            "Machine": _machine(record),
+        }
         if record["description"]["kind"] in TRAINED:
             steps = f"{recipe['steps']} steps" if "steps" in recipe else f"{recipe['epochs']} epoch"
             tokens = f", {recipe['max_length']} tokens" if "max_length" in recipe else ""
-            size = f"{recipe['batch_size']} examples{tokens}, {recipe['precision']}"
-            found["Training"] = f"{steps} of {size}"
+            found["Training"] = f"{steps} of {recipe['batch_size']} examples{tokens}, {recipe['precision']}"
             if "corpus" in record:  # the oldest records have none
                 found["Text"] = ", ".join(record["corpus"])
         for name, value in found.items():
-            said.setdefault(name, {})[value] = None
-    for record in costs:
-        said.setdefault("Latency measured on", {})[f"{_machine(record)}, {record['machine']['threads']} threads"] = None
-    told = {name: "; ".join(values) for name, values in said.items()}
+            values.setdefault(name, {})[value] = None
+    for record in [record for results in tables for record in results.cost.values()]:
+        measured = f"{_machine(record)}, {record['machine']['threads']} threads"
+        values.setdefault("Latency measured on", {})[measured] = None
+    facts = {name: "; ".join(found) for name, found in values.items()}
     scored = {task for record in records for task in record.get("samples", {})}
     thin = [f"{task} 1 in {number}" for task, number in about.profile.every.items() if number > 1 and task in scored]
     if thin:
         thin.append(f"STS-B dev 1 in {about.profile.dev_every}")
-        told["Scored on"] = f"a part of the samples: {', '.join(thin)}; the others whole"
+        facts["Scored on"] = f"a part of the samples: {', '.join(thin)}; the others whole"
     hours = sum(record["seconds"]["total"] for record in {record["key"]: record for record in records}.values()) / 3600
-    return told | {"Time": f"{hours:.1f} hours for the finished runs"}
+    return facts | {"Time": f"{hours:.1f} hours for the finished runs"}
 
 
 def _machine(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""The store: one small json for each finished run, written whole or not at all, and claims that die with their owner.
+"""The store of runs: one small json file for each finished run, and claims that end with their process.
 
 FOLDER/<key>.json          a finished run
 FOLDER/failed/<key>.json   a run that failed, with its error; tried again when the command is given again

@@ -13,15 +13,13 @@ import torch
 from scipy import stats
 
 from experiments.tiny import Bench
-from s2sent.evaluation.report import Format
 from s2sent.evaluation.result import TaskResult
 from s2sent.experiments.catalogue import read_catalogue
-from s2sent.experiments.measures import BIN, histogram, spread
-from s2sent.experiments.pictures import _bars, _ridge
-from s2sent.experiments.plan import Entry
-from s2sent.experiments.published import paper_grid
+from s2sent.experiments.measures import histogram, spread
+from s2sent.experiments.plan import Place
+from s2sent.experiments.results import collect, figure_of, frame_of, paper_table, run_rows, table_of
 from s2sent.experiments.store import Store
-from s2sent.experiments.tables import cells, collect, score_grid, scores_csv
+from s2sent.report.figures import BIN
 
 SCORES = {
     "Avg · base": (50.0, 51.0, 52.0),
@@ -31,7 +29,7 @@ SCORES = {
 }
 
 
-def fill(entries: list[Entry], store: Store, leave_out: tuple[tuple[str, int], ...] = ()) -> None:
+def fill(entries: list[Place], store: Store, leave_out: tuple[tuple[str, int], ...] = ()) -> None:
     weights = {"shares": [0.2, 0.3, 0.5], "blocks": 0.12, "features": 0.03, "sentences": 0.01, "min": 0.1, "max": 0.6}
     for entry in entries:
         if (entry.row, entry.seed) not in leave_out:
@@ -41,48 +39,48 @@ def fill(entries: list[Entry], store: Store, leave_out: tuple[tuple[str, int], .
 
 
 def test_means_marks_and_tests(bench: Bench, tmp_path: Path) -> None:
-    store, entries = Store(tmp_path), bench.entries("pooling", seeds=3)
+    store, entries = Store(tmp_path), bench.places("pooling", seeds=3)
     fill(entries, store)
     (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
-    found = cells(results, ["STS-B"])
+    found = frame_of(results)
     base = SCORES["Avg · base"]
     for row, scores in SCORES.items():
-        cell = found[row]["STS-B"]
+        cell = found[row, "STS-B"]
         assert cell.mean == pytest.approx(np.mean(scores))
         assert cell.std == pytest.approx(np.std(scores, ddof=1))
         if row != "Avg · base":
             assert cell.p == pytest.approx(stats.ttest_rel(scores, base).pvalue)
-    assert [row for row in SCORES if found[row]["STS-B"].best] == ["Avg · S²Sent"]
-    assert found["Avg · S²Sent"]["STS-B"].significant
-    assert not found["CLS · S²Sent"]["STS-B"].significant  # significantly worse is not underlined
-    assert found["CLS · S²Sent"]["STS-B"].p < 0.05  # type: ignore[operator]
-    assert found["Avg · base"]["STS-B"].p is None
+    assert [row for row in SCORES if found[row, "STS-B"].best] == ["Avg · S²Sent"]
+    assert found["Avg · S²Sent", "STS-B"].significant
+    assert not found["CLS · S²Sent", "STS-B"].significant  # significantly worse is not underlined
+    assert found["CLS · S²Sent", "STS-B"].p < 0.05  # type: ignore[operator]
+    assert found["Avg · base", "STS-B"].p is None
 
 
 def test_missing_seeds_are_paired_by_seed_and_said(bench: Bench, tmp_path: Path) -> None:
-    store, entries = Store(tmp_path), bench.entries("pooling", seeds=3)
+    store, entries = Store(tmp_path), bench.places("pooling", seeds=3)
     fill(entries, store, leave_out=(("Avg · S²Sent", 0), ("CLS · S²Sent", 0), ("CLS · S²Sent", 1), ("CLS · S²Sent", 2)))
     (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
-    found = cells(results, ["STS-B"])
-    assert found["Avg · S²Sent"]["STS-B"].difference == pytest.approx((53.1 - 51 + 53.9 - 52) / 2)
-    assert "CLS · S²Sent" not in found
-    text = str(score_grid(results).render(Format.MARKDOWN))
+    found = frame_of(results)
+    assert found["Avg · S²Sent", "STS-B"].difference == pytest.approx((53.1 - 51 + 53.9 - 52) / 2)
+    assert "CLS · S²Sent" not in found.methods
+    text = table_of(results).markdown()
     assert "| CLS · S²Sent | … |" in text
     assert "4 runs are missing." in text
-    assert scores_csv([results]).count("\n") == 1 + 8 * (2 + 5 + 3)
+    assert len(run_rows([results])) == 8 * (2 + 5 + 3)
 
 
 def test_rows_compare_at_sight_only_with_the_same_seeds(bench: Bench, tmp_path: Path) -> None:
     """A row whose one seed was a lucky one is not the best, and its name says so; two seeds are no test."""
-    store, entries = Store(tmp_path), bench.entries("pooling", seeds=3)
+    store, entries = Store(tmp_path), bench.places("pooling", seeds=3)
     fill(entries, store, leave_out=(("Avg · S²Sent", 0), ("Avg · S²Sent", 1), ("CLS · S²Sent", 0)))
     (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
-    found = cells(results, ["STS-B"])
-    assert [row for row in SCORES if row in found and found[row]["STS-B"].best] == ["Avg · base"]
-    assert found["CLS · S²Sent"]["STS-B"].p is None
-    text = str(score_grid(results).render(Format.MARKDOWN))
+    found = frame_of(results)
+    assert [row for row in SCORES if row in found.methods and found[row, "STS-B"].best] == ["Avg · base"]
+    assert found["CLS · S²Sent", "STS-B"].p is None
+    text = table_of(results).markdown()
     assert "| Avg · S²Sent (1 of 3 seeds) | 53.90 |" in text
-    figure = _bars([replace(results, experiment=replace(results.experiment, figure="bars"))])
+    figure = figure_of([replace(results, experiment=replace(results.experiment, figure="bars"))])
     assert figure is not None
     (axes,) = figure.axes
     by_row = dict(zip([label.get_text() for label in axes.get_yticklabels()], axes.patches, strict=True))
@@ -90,15 +88,15 @@ def test_rows_compare_at_sight_only_with_the_same_seeds(bench: Bench, tmp_path: 
 
 
 def test_figures_need_the_base(bench: Bench, tmp_path: Path) -> None:
-    store, entries = Store(tmp_path), bench.entries("pooling", seeds=1)
+    store, entries = Store(tmp_path), bench.places("pooling", seeds=1)
     fill(entries, store, leave_out=(("Avg · base", 0),))
     (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
-    assert _bars([results]) is None
+    assert figure_of([replace(results, experiment=replace(results.experiment, figure="bars"))]) is None
 
 
 def test_latex_is_latex(bench: Bench, tmp_path: Path) -> None:
     """Nothing that starts a comment, and nothing that pdflatex does not know."""
-    store, entries = Store(tmp_path), bench.entries("main", seeds=3)
+    store, entries = Store(tmp_path), bench.places("main", seeds=3)
     cost = {"added": 5, "parameters": 1000, "latency": 1.94, "latency_quartiles": [-0.5, 2.25]}
     weights = {"shares": [1.0], "blocks": 0.1, "features": 0.1, "sentences": 0.1, "min": 0.1, "max": 0.6}
     for entry in entries:
@@ -106,7 +104,7 @@ def test_latex_is_latex(bench: Bench, tmp_path: Path) -> None:
         found = {"cost": cost} if entry.run.kind == "cost" else {"scores": {"STS-B": score}, "weights": weights}
         store.put(entry.run.key, {"profile": "cpu", **found})
     results = collect(entries, [read_catalogue().experiment("main", "cpu")], store)[0]
-    lines = str(score_grid(results).render(Format.LATEX)).split(r"\end{tabular}")[0].splitlines()
+    lines = table_of(results).latex().split(r"\end{tabular}")[0].splitlines()
     assert all(line.isascii() for line in lines)
     assert not any(re.search(r"(?<!\\)%", line) for line in lines)
     (row,) = [line for line in lines if line.startswith("Last3 $\\cdot$ Stack")]
@@ -116,18 +114,11 @@ def test_latex_is_latex(bench: Bench, tmp_path: Path) -> None:
     assert row.endswith(r"\\")
 
 
-def test_a_narrow_density_is_drawn() -> None:
-    """All cosines in three bins, fewer than the smoothing is wide."""
-    x, curve = _ridge([{"density": {"low": 0.925, "counts": [[1, 2, 3]]}}], 0, 0.925)
-    assert x.shape == curve.shape
-    assert curve.sum() == pytest.approx(6, rel=0.2)
-
-
 def test_a_single_seed_has_no_test(bench: Bench, tmp_path: Path) -> None:
-    store, entries = Store(tmp_path), bench.entries("pooling", seeds=1)
+    store, entries = Store(tmp_path), bench.places("pooling", seeds=1)
     fill(entries, store)
     (results,) = collect(entries, [read_catalogue().experiment("pooling", "cpu")], store)
-    text = str(score_grid(results).render(Format.MARKDOWN))
+    text = table_of(results).markdown()
     assert "±" not in text.split("Mean")[0]
     assert "Underlined" not in text
 
@@ -159,13 +150,13 @@ def test_the_histogram_holds_every_pair_in_its_place() -> None:
     ("name", "objective", "columns"), [("main", "simcse", 10), ("pooling", "simcse", 2), ("transfer", "promptcse", 16)]
 )
 def test_the_papers_numbers_have_the_rows_of_ours(name: str, objective: str, columns: int) -> None:
-    grid = paper_grid(name, objective)
-    assert grid is not None
-    assert len(grid.columns) == columns
-    assert [row for row, _ in grid.rows] == [row.name for row in read_catalogue().experiment(name, "paper").rows]
-    assert {len(entries) for _, entries in grid.rows} == {columns}
+    table = paper_table(name, objective)
+    assert table is not None
+    assert len(table.columns) == columns
+    assert [row for row, _ in table.rows] == [row.name for row in read_catalogue().experiment(name, "paper").rows]
+    assert {len(entries) for _, entries in table.rows} == {columns}
 
 
 def test_what_the_paper_does_not_print_is_not_made_up() -> None:
-    assert paper_grid("squeeze", "simcse") is None
-    assert paper_grid("pooling", "promptcse") is None
+    assert paper_table("squeeze", "simcse") is None
+    assert paper_table("pooling", "promptcse") is None

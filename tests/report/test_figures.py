@@ -1,14 +1,17 @@
 import builtins
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
 from s2sent.errors import ConfigError, DataError
-from s2sent.evaluation.figures import Panel, _density, densities, density_figure, group_of, scatter_figure, scatters
 from s2sent.evaluation.result import TaskResult
+from s2sent.figures import save_figure
+from s2sent.report.figures import GROUPS, Panel, densities, group_of, scatters, smoothed
 
 
 def panel(name: str = "model", pairs: int = 200) -> Panel:
@@ -23,20 +26,20 @@ def test_five_groups_with_the_top_one_closed() -> None:
 
 
 def test_the_density_is_scipys() -> None:
-    values, grid = np.random.default_rng(0).normal(size=50), np.linspace(-3, 3, 31)
-    np.testing.assert_allclose(_density(values, grid), gaussian_kde(values)(grid), rtol=1e-9)
+    """Of the lowest group, scaled to the height of a ridge."""
+    one = panel()
+    (axis,) = densities([one]).axes
+    x, curve = axis.lines[0].get_xydata().T
+    expected = gaussian_kde(one.similarity[one.gold < 1])(x)
+    np.testing.assert_allclose(curve, 0.92 * expected / expected.max(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("draw", [density_figure, scatter_figure])
+@pytest.mark.parametrize("draw", [densities, scatters])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_panel_for_each_model(tmp_path: Path, draw: object, count: int) -> None:
-    from matplotlib.image import imread
-
-    path = tmp_path / "new" / "figure.png"
-    draw([panel(f"model {index}") for index in range(count)], path)  # type: ignore[operator]
-    height, width = imread(path).shape[:2]
-    assert width > height * min(count, 4) * 0.4
-    assert imread(path)[..., :3].std() > 0.01  # something is drawn
+def test_a_panel_for_each_model(draw: Callable[[list[Panel]], Figure], count: int) -> None:
+    figure = draw([panel(f"model {index}") for index in range(count)])
+    titles = [axis.get_title() for axis in figure.axes if axis.get_visible()]
+    assert titles == [f"model {index}\nSpearman 90.00, 200 pairs" for index in range(count)]
 
 
 def test_the_line_of_a_scatter_is_the_mean_of_every_half_point() -> None:
@@ -64,17 +67,26 @@ def test_long_names_and_whole_curves_stay_inside() -> None:
     assert first.x1 < second.x0
 
 
-def test_groups_without_pairs_or_without_spread(tmp_path: Path) -> None:
+def test_groups_without_pairs_or_without_spread() -> None:
     lonely = Panel("lonely", np.array([0.5, 0.5, 0.5, 0.1]), np.array([4.5, 4.6, 4.7, 1.0]), 50.0)
-    density_figure([lonely], tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 1000
+    (axis,) = densities([lonely]).axes
+    assert [text.get_text() for text in axis.texts] == ["no pairs"] * 3
+    assert len(axis.lines) == 2 * 2  # a curve and its median
+    assert all(np.isfinite(line.get_ydata()).all() for line in axis.lines)
+
+
+def test_a_narrow_density_is_drawn() -> None:
+    """All cosines in three bins, fewer than the smoothing is wide."""
+    x, curve = smoothed([{"low": 0.925, "counts": [[1, 2, 3]] * GROUPS}], 0, 0.925)
+    assert x.shape == curve.shape
+    assert curve.sum() == pytest.approx(6, rel=0.2)
 
 
 def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"Legal: \.png"):
-        density_figure([panel()], tmp_path / "figure.doc")
+        save_figure(densities([panel()]), tmp_path / "figure.doc")
     with pytest.raises(ConfigError, match="at least one model"):
-        density_figure([], tmp_path / "figure.png")
+        densities([])
     with pytest.raises(DataError, match="no sentence pairs"):
         Panel.of("m", TaskResult("MR", {"accuracy": 80.0}, 10))
     real = builtins.__import__
@@ -86,4 +98,4 @@ def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match=r"pip install 's2sent\[plot\]'"):
-        density_figure([panel()], tmp_path / "figure.png")
+        densities([panel()])

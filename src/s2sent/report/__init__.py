@@ -1,0 +1,1 @@
+"""Results for people: tables, figures, and an html page that needs nothing else."""
