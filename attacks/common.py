@@ -309,7 +309,7 @@ def entry_points(folder: str, scratch: Path) -> dict[str, Callable[[], object]]:
     tasks = ("--tasks", "STS-B", "--data", str(data))
     train = ("--output", str(scratch / "t"), "--steps", "1", "--batch-size", "4", "--dev", "none", "--backbone", folder)
     reproduce = ("--backbone", folder, "--corpus", lines, "--store", str(scratch / "r"), "--data", str(data))
-    adapt = ("--output", str(scratch / "a"), "--states", str(scratch / "s"), "--form", "blocks", "--steps", "1")
+    adapt = ("--output", str(scratch / "a"), "--states", str(scratch / "s"), "--forms", "blocks", "--steps", "1")
     return {
         "load": lambda: s2sent.load(folder, device="cpu").encode(["the cat"]),
         "build": lambda: s2sent.build(folder, blocks=2, reduction=4, device="cpu"),

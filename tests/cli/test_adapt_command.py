@@ -106,7 +106,7 @@ def test_one_form_by_its_options_and_a_recipe_of_it(bert: Path, pairs: Path, tmp
         (("MODEL", "nothing.csv", "--output", "out"), "nothing.csv"),
         (("nowhere/at/all", "DATA", "--output", "out"), "nowhere/at/all"),
         (("MODEL", "DATA", "--output", "out", "--temperature", "inf"), "temperature must be a finite number"),
-        (("MODEL", "DATA", "--output", "out", "--form", "wide"), "no form 'wide'"),
+        (("MODEL", "DATA", "--output", "out", "--forms", "wide"), "no form 'wide'"),
         (("MODEL", "DATA", "--output", "out", "--blocks", "many"), "--blocks must be"),
         (("MODEL", "DATA", "--output", "out", "--depth", "deep"), "depth must be"),
     ],
@@ -122,7 +122,7 @@ def test_mistakes_are_one_line(
 
 
 def test_killed_in_the_pass_it_goes_on(bert: Path, pairs: Path, tmp_path: Path, command: Command) -> None:
-    line = [bert, pairs, "--output", tmp_path / "out", "--form", "blocks", "--steps", 5]
+    line = [bert, pairs, "--output", tmp_path / "out", "--forms", "blocks", "--steps", 5]
     script = (
         "import sys, time\n"
         "from s2sent.vectors import states; states.LARGEST_PART = 16; run = states.StateEncoder.run\n"

@@ -59,7 +59,7 @@ def test_every_kind_is_found_by_its_columns_in_every_format(
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", ["id", "left", "right", "gold"], [(i, *row) for i, row in enumerate(SCORED)])
-    with pytest.raises(DataError, match=r"id, left, right, gold.*--column"):
+    with pytest.raises(DataError, match=r"id, left, right, gold.*--columns"):
         read_examples([source])
     found = read_examples([source], Columns(("left", "right"), "gold"))
     assert found.kind is Kind.SCORED

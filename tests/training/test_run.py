@@ -105,7 +105,7 @@ def test_every_objective_with_every_form(
         lines = corpus.read_text().split("\n")[:150]
         corpus = corpus.with_suffix(".tsv")
         corpus.write_text("a\tb\n" + "\n".join(f"{line}\tso {line}" for line in lines))
-        options += ["--column", "a", "--column", "b"]
+        options += ["--columns", "a,b"]
     family = "roberta" if objective == "promptcse" else "distilbert"
     run(
         corpus, "-b", backbone_of(family), "--objective", objective, "--blocks", 2, *options, "-o", tmp_path / "out",

@@ -128,7 +128,7 @@ def find_columns(source: str, score: str | None = None) -> Columns:
     if anchor and positive and score is None and "label" in low:
         raise DataError(
             f"{source} has a column {low['label']!r} beside two texts. If it is a score, give it as the score column "
-            "(--score-column); if it is not, name the columns of text (--column, twice)."
+            "(--score-column); if it is not, name the columns of text (--columns A,B)."
         )
     if anchor and positive:
         return Columns((anchor, positive), score) if score else Columns((anchor, positive, *filter(None, [negative])))
@@ -136,7 +136,7 @@ def find_columns(source: str, score: str | None = None) -> Columns:
         return Columns((low.get("text") or low.get("sentence") or names[0],))
     raise DataError(
         f"{source} has the columns {', '.join(names)}, and which of them have the texts is not clear. Name them with "
-        "--column: one for plain text, two for pairs, three for triplets; and --score-column for the score."
+        "--columns: one for plain text, two for pairs, three for triplets; and --score-column for the score."
     )
 
 

@@ -301,7 +301,10 @@ def _choose_column(path: Path, columns: list[str], column: str | None) -> str:
     if column is None:
         usual = columns if len(columns) == 1 else [name for name in _USUAL_COLUMNS if name in columns]
         if not usual:
-            raise DataError(f"{path} has several columns ({_listed(columns)}). Say which one has the text (--column).")
+            raise DataError(
+                f"{path} has several columns ({_listed(columns)}). Name the one with "
+                "the text: --column in encode, --columns elsewhere."
+            )
         column = usual[0]
     if column not in columns:
         raise DataError(f"{path} has no column {column!r}. It has: {_listed(columns)}. Name the one that is meant.")

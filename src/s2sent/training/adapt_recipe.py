@@ -35,26 +35,29 @@ class AdaptRecipe(Options):
 
     Args:
         model: The model to adapt: a folder, or a name on the hub. Its encoder's weights do not change.
-        data: Files, or dataset ids on the hub: triplets, pairs, scored pairs or plain text.
-        columns: The columns with the texts: one for plain text, two for pairs, three for triplets. Empty: they are
-            found by their names.
-        score_column: The column with the score of two texts. None: found by its name, if columns are.
+        data: Triplets, pairs, scored pairs or plain text: .csv, .tsv, .jsonl, .parquet, .txt, also .gz or .zst, or
+        dataset
+            ids on the hub.
+        columns: The columns with the texts: one for plain text, two for pairs, three for triplets. By default they
+            are found by their names.
+        score_column: The column with the score of two texts. By default found by its name, if columns are.
         forms: The forms to train: `as-is`, `blocks` (one weight per block), `features` (one per block and feature) and
-            `gate` (weights that depend on the sentence), each also with `+map` for a linear map behind.
+            `gate` (weights that depend on the sentence), each also with `+map` for a linear map behind. By default a
+            short list.
         selection: Options of `SelectionConfig` for the form `gate`; `blocks` also holds for the others. By default
             all states of the encoder, the embeddings included, and a linear gate with a bias per block.
-        depth: Keep so many of the encoder's blocks. `auto`: the fewest with which the held-out loss is within the noise
-            of the best. None: all.
-        steps: Training steps of a form.
-        batch_size: Examples to a step.
-        temperature: τ.
+        depth: Keep this many of the encoder's blocks. `auto`: the fewest with which the held-out loss is within the
+            noise of the best. By default all.
+        steps: Training steps per form.
+        batch_size: Examples per step.
+        temperature: τ, by which cosines are divided.
         gate_learning_rate: Of the gate's matrices.
         bias_learning_rate: Of the logits per block or feature.
         map_learning_rates: Of the linear map; each is tried.
         held_out: The share of the examples that is held out, to stop training and to choose the form by; at most 2,000
             examples are.
         seed: Decides which examples are held out, their order, and the new weights.
-        precision: `bf16` runs the encoder in bfloat16 where the machine can.
+        precision: `bf16` runs the encoder in bfloat16, if the machine can.
     """
 
     model: str = option(REQUIRED, paths=True)

@@ -8,9 +8,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
-from s2sent.errors import ConfigError
+from s2sent.errors import ConfigError, S2SentError
 from s2sent.model.build import build
-from s2sent.model.folder import locate
+from s2sent.model.folder import check_model, locate
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.prompts import PromptTransformer
 from s2sent.training.losses import (
@@ -21,7 +21,8 @@ from s2sent.training.losses import (
     SupervisedLoss,
     WhitenedLoss,
 )
-from s2sent.training.recipes import PromptCSE, Recipe, SimCSE, Supervised, Whitened
+from s2sent.training.recipes import Family, PromptCSE, Recipe, SimCSE, Supervised, Whitened
+from s2sent.untrusted import Table
 
 
 def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
@@ -103,3 +104,13 @@ def make_optimizer(recipe: Recipe, loss: ContrastiveLoss) -> torch.optim.AdamW:
         ],
         fused=True,
     )
+
+
+def family_of(backbone: str) -> Family:
+    """Return which preset fits a backbone, by its config: RoBERTa's, or BERT's for all others."""
+    try:
+        encoder = check_model(locate(backbone)).modules[0]
+        kind = Table.read_json(encoder / "config.json").get("model_type", str, "")
+    except S2SentError:  # loading it will say what is wrong, if anything is
+        return "bert"
+    return "roberta" if "roberta" in kind else "bert"
