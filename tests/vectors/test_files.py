@@ -119,7 +119,8 @@ def test_bad_lines_are_listed_and_ids_stay_aligned(model: SentenceTransformer, t
 
 
 def test_bad_rows_are_listed_with_their_ids(model: SentenceTransformer, tmp_path: Path) -> None:
-    rows = [{"key": 7, "text": "one"}, {"key": "b", "text": ""}, {"key": "\ud800", "text": "two"}, {"key": "c", "text": "x"}]
+    pairs = [(7, "one"), ("b", ""), ("\ud800", "two"), ("c", "x")]
+    rows = [{"key": key, "text": text} for key, text in pairs]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = encode(model, tmp_path / "in.jsonl", tmp_path / "out.jsonl", id_column="key", shard_lines=2)
     assert vectors_in(tmp_path / "out.jsonl")[0] == ["7", "c"]  # a text among the ids makes all of them texts

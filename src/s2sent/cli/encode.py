@@ -1,9 +1,9 @@
-"""`s2sent encode`: text in, vectors out."""
+"""`s2sent encode`: files of texts in, a file of vectors out."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,24 +15,7 @@ from s2sent.cli.screen import console, errors, progress
 from s2sent.errors import ConfigError
 from s2sent.vectors.precision import Precision
 
-
-class Long(StrEnum):
-    """What becomes of a text that is longer than the model takes."""
-
-    TRUNCATE = "truncate"
-    MEAN = "mean"
-
-
-class StdinFormat(StrEnum):
-    """What standard input may be."""
-
-    TXT = "txt"
-    CSV = "csv"
-    TSV = "tsv"
-    JSONL = "jsonl"
-
-
-_VECTORS, _RUN = "The vectors", "The run"
+_ADVANCED = "Advanced"
 
 
 def encode(
@@ -40,73 +23,53 @@ def encode(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
-            help="Texts: .txt (a text a line), .csv, .tsv, .jsonl, .parquet, also .gz or .zst; globs; - for standard "
-            "input.",
+            metavar="INPUT...", help=".txt (a text a line), .csv, .tsv, .jsonl, .parquet; .gz, .zst; globs; - is stdin."
         ),
     ],
     output: Annotated[Path, typer.Argument(help="Vectors: .parquet, .npy, .safetensors or .jsonl.")],
-    column: Annotated[
-        str | None, typer.Option(help="The column with the text. Default: the only one, or text, or sentence.")
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(help="The column with each row's id. Default: rows counted over all inputs, from 0.")
-    ] = None,
-    stdin_format: Annotated[StdinFormat, typer.Option(help="What comes from standard input.")] = StdinFormat.TXT,
-    precision: Annotated[Precision, typer.Option(help="How they are kept.", rich_help_panel=_VECTORS)] = (
-        Precision.FLOAT32
-    ),
-    dim: Annotated[int | None, typer.Option(help="Keep the first so many features.", rich_help_panel=_VECTORS)] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="To length 1.", rich_help_panel=_VECTORS)] = False,
-    long: Annotated[
-        Long,
-        typer.Option(
-            help="Texts beyond the model's limit: cut, or split there and averaged by length.",
-            rich_help_panel=_VECTORS,
-        ),
-    ] = Long.TRUNCATE,
-    with_text: Annotated[
-        bool, typer.Option("--with-text", help="Keep the texts, too (parquet, jsonl).", rich_help_panel=_VECTORS)
-    ] = False,
+    column: Annotated[str | None, typer.Option(help="The column with the text.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="The column with each row's id. Default: 0, 1, 2, …")] = None,
+    precision: Annotated[Precision, typer.Option(help="Of the written vectors.")] = Precision.FLOAT32,
+    dim: Annotated[int | None, typer.Option(help="Keep the first so many features.")] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Give vectors length 1.")] = False,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Keep the texts (.parquet, .jsonl).")] = False,
     restart: Annotated[
-        bool,
-        typer.Option(
-            "--restart",
-            help="Throw away what an interrupted run left; write over a finished output.",
-            rich_help_panel=_RUN,
-        ),
+        bool, typer.Option("--restart", help="Remove what an interrupted run left; replace a finished output.")
     ] = False,
+    long: Annotated[
+        str, typer.Option(help="Too long texts: truncate, or mean (split and average).", rich_help_panel=_ADVANCED)
+    ] = "truncate",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 if a line has no vector.", rich_help_panel=_RUN)
+        bool, typer.Option("--strict", help="Exit with 3 if a line has no vector.", rich_help_panel=_ADVANCED)
     ] = False,
-    engine: Annotated[Engine, typer.Option(help="This machine, or a Ray cluster.", rich_help_panel=_RUN)] = (
-        Engine.LOCAL
-    ),
-    workers: Annotated[
-        str | None, typer.Option(help="With ray: how many, such as 8, or 2:64 to scale.", rich_help_panel=_RUN)
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Default: the best there is.", rich_help_panel=_RUN)] = None,
+    stdin_format: Annotated[str, typer.Option(help="txt, csv, tsv or jsonl.", rich_help_panel=_ADVANCED)] = "txt",
+    device: Annotated[str | None, typer.Option(help="Default: the best there is.", rich_help_panel=_ADVANCED)] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(help="Tokens to a batch. Default: by device.", rich_help_panel=_RUN)
+        int | None, typer.Option(help="Tokens to a batch. Default: by device.", rich_help_panel=_ADVANCED)
     ] = None,
-    shard_lines: Annotated[int, typer.Option(help="Lines that are saved at a time.", rich_help_panel=_RUN)] = 8192,
+    shard_lines: Annotated[int, typer.Option(help="Lines saved at a time.", rich_help_panel=_ADVANCED)] = 8192,
+    engine: Annotated[
+        Engine, typer.Option(help="This machine, or a Ray cluster.", rich_help_panel=_ADVANCED)
+    ] = Engine.LOCAL,
+    workers: Annotated[
+        str | None, typer.Option(help="With ray: how many, such as 8, or 2:64 to scale.", rich_help_panel=_ADVANCED)
+    ] = None,
 ) -> None:
     """Encode texts into vectors, in their order.
 
-    Interrupted at any instant, the same command goes on where it stopped; finished, it has nothing to do. A line that
-    cannot be encoded (empty, not UTF-8, without the field) has no vector and is listed in OUTPUT.bad.jsonl.
+    Run an interrupted command again to continue it. Lines without a vector are listed in OUTPUT.bad.jsonl.
     """
     from s2sent.vectors.files import encode as encode_files
 
     if workers is not None and engine is not Engine.RAY:
         raise ConfigError("--workers is for --engine ray. On this machine all cores work on one batch after the other.")
-    _be_quiet()
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with ExitStack() as screen:
         bar = progress()
         task = bar.add_task("Encoding", total=None, loss="")
 
         def show(lines: int, expected: int | None) -> None:
-            if not bar.live.is_started:  # a mistake is said without a bar above it
+            if not bar.live.is_started:  # an error is printed without a bar above it
                 screen.enter_context(bar)
             bar.update(task, completed=lines, total=expected)
 
@@ -116,35 +79,35 @@ def encode(
                 inputs,
                 output,
                 column=column,
-                id_column=id,
-                stdin_format=stdin_format,
+                id_column=id_column,
                 precision=precision,
                 dim=dim,
                 normalize=normalize,
-                long=long,
                 with_text=with_text,
-                shard_lines=shard_lines,
-                batch_tokens=batch_tokens,
-                device=device,
                 restart=restart,
+                long=long,
+                stdin_format=stdin_format,
+                device=device,
+                batch_tokens=batch_tokens,
+                shard_lines=shard_lines,
                 engine=engine,
                 workers=_pool(workers),
                 on_progress=show,
             )
         except KeyboardInterrupt:
-            errors.print("What is done is kept. Run the same command again to go on.")
+            errors.print("What is done is kept. Run the same command again to continue.")
             raise
     notes = [f"{done.lines:,} lines", f"{done.vectors:,} vectors of {done.width}"]
     if done.long:
-        notes.append(f"{done.long:,} longer than the model takes, {'cut' if long == Long.TRUNCATE else 'averaged'}")
+        notes.append(f"{done.long:,} longer than the model takes, {'cut' if long == 'truncate' else 'averaged'}")
     if done.bad:
         notes.append(f"{done.bad:,} without a vector, listed in {done.bad_file}")
     if done.done_before:
-        said = f"Done already: {', '.join(notes)} → {output}. To encode again: --restart"
+        text = f"Done already: {', '.join(notes)} → {output}. To encode again: --restart"
     else:
         notes += [f"{done.resumed:,} done before"] if done.resumed else []
-        said = f"{', '.join([*notes, f'{done.seconds:,.1f} s, {done.rate:,.0f} lines/s'])} → {output}"
-    console.print(escape(said), soft_wrap=True)
+        text = f"{', '.join([*notes, f'{done.seconds:,.1f} s, {done.rate:,.0f} lines/s'])} → {output}"
+    console.print(escape(text), soft_wrap=True)
     if strict and done.bad:
         raise typer.Exit(3)
 
@@ -154,12 +117,5 @@ def _pool(workers: str | None) -> tuple[int, int] | None:
         return None
     least, _, most = workers.partition(":")
     if not least.isdigit() or (most and not most.isdigit()) or not 1 <= int(least) <= int(most or least):
-        raise ConfigError(f"--workers {workers} is not legal. Give a number, such as 8, or two, such as 2:64.")
+        raise ConfigError(f"--workers must be a number, such as 8, or two, such as 2:64, got {workers}.")
     return int(least), int(most or least)
-
-
-def _be_quiet() -> None:
-    """The host's bars and notes would only get in the way of ours; an exported model comes without it."""
-    import os
-
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
