@@ -17,6 +17,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import s2sent
 from conftest import make_backbone
 from experiments.tiny import Bench
 from s2sent.cli import app
@@ -119,6 +120,19 @@ def test_the_report_needs_the_records_alone(done: Path, tmp_path: Path) -> None:
     for name in ("pooling-tiny-bert-simcse.csv", "gradients-tiny-bert-simcse.md"):
         again, first = (folder / "tables" / name for folder in (tmp_path / "again", done / "report"))
         assert again.read_text() == first.read_text()
+
+
+def test_from_python(done: Path, bench: Bench, tmp_path: Path) -> None:
+    """The same store and report as from the command line."""
+    inputs = {"backbones": [str(bench.backbone)], "corpus": [str(bench.corpus)], "data": str(bench.data)}
+    sizes = {"steps": 2, "batch_size": 4, "seeds": 1, "device": "cpu", "work": bench.root / "work"}
+    page = s2sent.reproduce("gradients", store=tmp_path / "runs", **inputs, **sizes)
+    assert page == tmp_path / "report" / "index.html"
+    keys = {path.name for path in (tmp_path / "runs").glob("*.json")}
+    assert len(keys) == 5
+    assert keys < {path.name for path in (done / "runs").glob("*.json")}
+    again = s2sent.reproduce(["gradients"], store=tmp_path / "runs", report=tmp_path / "again", report_only=True)
+    assert (again.parent / "tables" / "all.csv").read_bytes() == (page.parent / "tables" / "all.csv").read_bytes()
 
 
 def test_the_report_removes_what_the_one_before_it_had_and_nothing_else(done: Path, tmp_path: Path) -> None:
