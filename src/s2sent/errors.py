@@ -1,10 +1,10 @@
-"""The errors a user can meet. Each message says what was wrong, where, and what to do."""
+"""The errors that users see. Each message says what was wrong, where, and what to do."""
 
 
 class S2SentError(ValueError):
     """Base of every error this package raises on purpose; the command line prints its message without a traceback.
 
-    What a file holds may be in the message: escape sequences, zero bytes and halves of characters are spelled out.
+    A message may quote a file: escape sequences, zero bytes and half characters in it are written as escapes.
     """
 
     def __str__(self) -> str:
@@ -15,7 +15,7 @@ class S2SentError(ValueError):
 
 
 class ConfigError(S2SentError):
-    """An option that is not legal, or options that contradict each other."""
+    """An invalid option, or options that contradict each other."""
 
 
 class DataError(S2SentError):
@@ -23,4 +23,4 @@ class DataError(S2SentError):
 
 
 class ModelError(S2SentError):
-    """A model folder that must not or cannot be loaded, or a backbone that does not give what the selector needs."""
+    """A model folder that is unsafe or damaged, or a backbone that does not give what the selector needs."""

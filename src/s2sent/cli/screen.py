@@ -119,10 +119,10 @@ def open_model(path: str, device: str | None = None) -> SentenceTransformer:
     """Load a model without the progress bars of the libraries."""
     from transformers.utils import logging
 
-    from s2sent.model.load import load_in_torch
+    from s2sent.model.load import open_encoder
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return load_in_torch(path, device=device)
+    return open_encoder(path, device=device)
 
 
 def check_output(output: Path | None) -> None:

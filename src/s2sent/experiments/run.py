@@ -175,12 +175,12 @@ def _trained(
     run: Run, output: Path, work: Path, folders: Folders, listener: Listener
 ) -> tuple[SentenceTransformer, float]:
     """Return the trained model and the seconds it took; one that is there already is loaded instead."""
-    from s2sent.model.load import load_in_torch
+    from s2sent.model.load import open_encoder
     from s2sent.training.loop import train
 
     timing = output / "training" / "seconds.json"
     if (output / "modules.json").exists() and timing.exists():
-        return load_in_torch(output, device=folders.device), read_json(timing)
+        return open_encoder(output, device=folders.device), read_json(timing)
     dev = work / "dev.csv"
     _write_dev(dev, run.evaluation.read_dev())
     recipe = replace(run.recipe, dev=str(dev))

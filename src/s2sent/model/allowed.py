@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from s2sent.errors import ModelError
 from s2sent.model.rules import EMPTY, Required, Rules, check_value, each, is_int, refusal
@@ -150,31 +150,20 @@ _MAX_SIZE = 1 << 24
 
 
 @dataclass(frozen=True)
-class File:
-    """A json file of a module.
-
-    Attributes:
-        rules: Its keys.
-        required: Whether it must be there.
-        sized: Whether its numbers are sizes of the module's weights.
-    """
-
-    rules: Rules
-    required: bool = True
-    sized: bool = False
-
-
-@dataclass(frozen=True)
 class Module:
     """A kind of module that a folder may have.
 
     Attributes:
-        files: Its json files.
+        files: The rules of its json files.
+        optional: The same for files that need not be there.
         weights: Whether it has weights of its own.
+        sized: Whether the numbers of its files are sizes of its weights.
     """
 
-    files: Mapping[str, File]
+    files: Mapping[str, Rules]
+    optional: Mapping[str, Rules] = field(default_factory=dict)
     weights: bool = False
+    sized: bool = False
 
 
 ANY_TABLE: Rules = {"*": object}
@@ -186,33 +175,28 @@ _FEATURES: Rules = each(_NAME, "module_input_name module_output_name")
 _ACTIVATION = re.compile(r"torch\.nn(\.modules(\.activation|\.linear)?)?\.[A-Z]\w*", re.ASCII)
 _WORD_TOKENIZER = re.compile(r"sentence_transformers\.[a-zA-Z_.]+\.WhitespaceTokenizer")
 _POOLING_MODES = "cls_token mean_tokens max_tokens mean_sqrt_len_tokens weightedmean_tokens lasttoken"
-_WORD_WEIGHTS: Rules = {
-    "vocab": [str],
-    "word_weights": {"*": float},
-    "unknown_word_weight": float,
+_POOLING: Rules = {
+    **_DIMENSION,
+    **{f"pooling_mode_{mode}": bool for mode in _POOLING_MODES.split()},
+    "pooling_mode": (str, [str]),
+    "include_prompt": bool,
 }
+_WORD_WEIGHTS: Rules = {"vocab": [str], "word_weights": {"*": float}, "unknown_word_weight": float}
 _BERT_LIKE = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
-def _plain(rules: Rules) -> Module:
-    return Module({"config.json": File(rules)})
-
-
 def _weighted(rules: Rules, file: str = "config.json") -> Module:
-    return Module({file: File(rules, sized=True)}, weights=True)
+    return Module({file: rules}, weights=True, sized=True)
 
 
 def _transformer(rules: Rules) -> Module:
-    # The host takes the settings of the first of these files that is not empty.
-    settings = {f"sentence_{name}_config.json": File(rules, required=False) for name in _BERT_LIKE}
-    tokens = ("added_tokens.json", "tokenizer.json", "vocab.json")  # tokens and numbers only
     return Module(
+        {"config.json": BACKBONE_CONFIG, "tokenizer_config.json": _TOKENIZER_CONFIG},
         {
-            **settings,
-            "config.json": File(BACKBONE_CONFIG),
-            "tokenizer_config.json": File(_TOKENIZER_CONFIG),
-            "special_tokens_map.json": File(_SPECIAL_TOKENS_MAP, required=False),
-            **dict.fromkeys(tokens, File(ANY_TABLE, required=False)),
+            # The host takes the settings of the first of these files that is not empty.
+            **{f"sentence_{name}_config.json": rules for name in _BERT_LIKE},
+            "special_tokens_map.json": _SPECIAL_TOKENS_MAP,
+            **each(ANY_TABLE, "added_tokens.json tokenizer.json vocab.json"),  # tokens and numbers only
         },
         weights=True,
     )
@@ -224,14 +208,7 @@ ROUTER_MODULE = Module({})
 HOST_MODULES: Mapping[str, Module] = {
     "Transformer": TRANSFORMER,
     "Router": ROUTER_MODULE,
-    "Pooling": _plain(
-        {
-            **_DIMENSION,
-            **{f"pooling_mode_{mode}": bool for mode in _POOLING_MODES.split()},
-            "pooling_mode": (str, [str]),
-            "include_prompt": bool,
-        }
-    ),
+    "Pooling": Module({"config.json": _POOLING}),
     "Dense": _weighted(
         {
             **_FEATURES,
@@ -240,8 +217,8 @@ HOST_MODULES: Mapping[str, Module] = {
             "activation_function": _ACTIVATION,
         }
     ),
-    "Normalize": Module({"config.json": File(_FEATURES, required=False)}),  # the folder may not have been copied
-    "Dropout": _plain({"dropout": float}),
+    "Normalize": Module({}, {"config.json": _FEATURES}),  # the folder may not have been copied
+    "Dropout": Module({"config.json": {"dropout": float}}),
     "LayerNorm": _weighted({"dimension": _COUNT}),
     "WeightedLayerPooling": _weighted({**_DIMENSION, **each(_FEW, "layer_start num_hidden_layers")}),
     "CNN": _weighted(
@@ -255,18 +232,20 @@ HOST_MODULES: Mapping[str, Module] = {
         {**_DIMENSION, "hidden_dim": _COUNT, "num_layers": _FEW, "dropout": float, "bidirectional": bool},
         "lstm_config.json",
     ),
-    "BoW": _plain({**_WORD_WEIGHTS, "cumulative_term_frequency": bool}),
-    "WordWeights": _plain(_WORD_WEIGHTS),
+    "BoW": Module({"config.json": {**_WORD_WEIGHTS, "cumulative_term_frequency": bool}}),
+    "WordWeights": Module({"config.json": _WORD_WEIGHTS}),
     "WordEmbeddings": Module(
         {
-            "wordembedding_config.json": File(
-                {"tokenizer_class": _WORD_TOKENIZER, "update_embeddings": bool, "max_seq_length": _COUNT}
-            ),
-            "whitespacetokenizer_config.json": File({**each([str], "vocab stop_words"), "do_lower_case": bool}),
+            "wordembedding_config.json": {
+                "tokenizer_class": _WORD_TOKENIZER,
+                "update_embeddings": bool,
+                "max_seq_length": _COUNT,
+            },
+            "whitespacetokenizer_config.json": {**each([str], "vocab stop_words"), "do_lower_case": bool},
         },
         weights=True,
     ),
-    "StaticEmbedding": Module({"tokenizer.json": File(ANY_TABLE)}, weights=True),
+    "StaticEmbedding": Module({"tokenizer.json": ANY_TABLE}, weights=True),
 }
 """The host's modules, by the last part of their name."""
 OWN_MODULES: Mapping[str, Module] = {

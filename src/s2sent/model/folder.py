@@ -15,7 +15,7 @@ from typing import Any
 from s2sent.errors import ModelError
 from s2sent.model import allowed
 from s2sent.model.rules import check_keys
-from s2sent.model.weights import Tensor, read_header
+from s2sent.model.weights import AGAIN, Tensor, read_header
 from s2sent.untrusted import Table, exists, is_file, is_folder, read_json, readable, shown
 
 EXPORT_CONFIG = "s2sent_export.json"
@@ -26,7 +26,6 @@ _VOCABULARIES = (
 )
 # Of a hub repository: no code, no pickles, and of graphs only an export's own.
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
-_AGAIN = "Copy or save the model again."
 
 
 def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:
@@ -119,10 +118,10 @@ def check_sentence_model(folder: Path) -> CheckedFolder:
     check_links(folder)
     modules = _read_json(source)
     if not isinstance(modules, list) or not modules:
-        raise ModelError(f"{shown(source)} does not list modules, each with a type and a path. {_AGAIN}")
+        raise ModelError(f"{shown(source)} does not list modules, each with a type and a path. {AGAIN}")
     entries = []
     for number, entry in enumerate(modules):
-        table = Table.of(entry, Path(f"{source}[{number}]"), error=ModelError, hint=_AGAIN)
+        table = Table.of(entry, Path(f"{source}[{number}]"), error=ModelError, hint=AGAIN)
         check_keys(table, allowed.MODULES_ENTRY)
         entries.append({key: table.get(key, str) for key in ("name", "path", "type")})
     settings = folder / "config_sentence_transformers.json"
@@ -202,16 +201,15 @@ def _check_module(checked: CheckedFolder, place: Path, module: allowed.Module) -
     _check_files(place)
     tensors = _read_headers(place) if module.weights else {}
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
-    for name, file in module.files.items():
-        if not file.required and not exists(place / name):
-            continue
+    optional = {name: rules for name, rules in module.optional.items() if exists(place / name)}
+    for name, rules in (*module.files.items(), *optional.items()):
         table = _read_table(place / name)
-        if file.rules is allowed.BACKBONE_CONFIG:
+        if rules is allowed.BACKBONE_CONFIG:
             allowed.check_backbone_config(table, len(tensors))
             checked.encoders.append(place)
         else:
-            check_keys(table, file.rules)
-        if file.sized:
+            check_keys(table, rules)
+        if module.sized:
             allowed.check_sizes(table, largest)
     if place in checked.encoders and not any(is_file(place / name) for name in _VOCABULARIES):
         raise ModelError(f"{shown(place / 'tokenizer.json')} is missing: the model is incomplete.")
@@ -262,8 +260,8 @@ def _present(path: Path) -> Path:
 
 
 def _read_json(path: Path) -> Any:
-    return read_json(_present(path), error=ModelError, hint=f"It is damaged. {_AGAIN}")
+    return read_json(_present(path), error=ModelError, hint=f"It is damaged. {AGAIN}")
 
 
 def _read_table(path: Path) -> Table:
-    return Table.of(_read_json(path), path, error=ModelError, hint=_AGAIN)
+    return Table.of(_read_json(path), path, error=ModelError, hint=AGAIN)

@@ -18,7 +18,7 @@ from s2sent.model.folder import (
     locate,
 )
 from s2sent.model.text import check_inputs_of
-from s2sent.model.weights import check_encoder, check_finite
+from s2sent.model.weights import AGAIN, check_encoder, check_finite
 from s2sent.untrusted import any_error_as, exists, shown
 
 if TYPE_CHECKING:
@@ -28,17 +28,6 @@ SAFE: dict[str, Any] = {"trust_remote_code": False, "use_safetensors": True, "we
 """What `from_pretrained` of a model is always called with, whatever a folder says."""
 
 
-def load_in_torch(
-    model: str | Path,
-    *,
-    device: str | None = None,
-    hub: dict[str, Any] | None = None,
-    model_kwargs: dict[str, Any] | None = None,
-) -> SentenceTransformer:
-    """Load a sentence model as `s2sent.load` does, but never an exported one, which gives vectors only."""
-    return load_sentence_model(_not_exported(locate(model, hub)), device=device, model_kwargs=model_kwargs)
-
-
 def open_encoder(
     model: str | Path,
     *,
@@ -46,16 +35,15 @@ def open_encoder(
     hub: dict[str, Any] | None = None,
     model_kwargs: dict[str, Any] | None = None,
 ) -> SentenceTransformer:
-    """Load a sentence model, or a bare Transformer, which then pools the mean of its last block."""
-    folder = _not_exported(locate(model, hub))
-    load = load_sentence_model if is_sentence_model(folder) else _load_backbone
-    return load(folder, device=device, model_kwargs=model_kwargs)
+    """Load a sentence model as `s2sent.load` does, or a bare Transformer, which then pools the mean of its last block.
 
-
-def _not_exported(folder: Path) -> Path:
+    Never an exported model, which gives vectors only.
+    """
+    folder = locate(model, hub)
     if is_export(folder):
         raise ModelError(f"{folder} is an exported model, which has only a graph. Give the model it was made from.")
-    return folder
+    load = load_sentence_model if is_sentence_model(folder) else _load_backbone
+    return load(folder, device=device, model_kwargs=model_kwargs)
 
 
 def load_sentence_model(
@@ -120,8 +108,8 @@ def _loading(checked: CheckedFolder) -> Iterator[None]:
 
     def error(reason: str) -> ModelError:
         for place in checked.encoders:
-            check_tokenizer(place / "tokenizer.json")
-        return ModelError(f"{shown(checked.folder)} cannot be loaded: {reason}. Copy or save the model again.")
+            _check_tokenizer(place / "tokenizer.json")
+        return ModelError(f"{shown(checked.folder)} cannot be loaded: {reason}. {AGAIN}")
 
     with any_error_as(error), quiet():
         for place in checked.encoders:
@@ -131,11 +119,10 @@ def _loading(checked: CheckedFolder) -> Iterator[None]:
         yield
 
 
-def check_tokenizer(path: Path) -> None:
-    """Raise a `ModelError` if there is a tokenizer.json that cannot be used."""
+def _check_tokenizer(path: Path) -> None:
     from tokenizers import Tokenizer
 
-    with any_error_as(lambda reason: ModelError(f"{shown(path)} is damaged: {reason}. Copy or save the model again.")):
+    with any_error_as(lambda reason: ModelError(f"{shown(path)} is damaged: {reason}. {AGAIN}")):
         if exists(path):
             Tokenizer.from_file(str(path))
 

@@ -22,7 +22,7 @@ _DTYPES = {
     **{"BF16": "bfloat16", "U8": "uint8", "BOOL": "bool"},
 }
 """The dtypes that a weight may have, as safetensors and torch call them."""
-_AGAIN = "Copy or save the model again."
+AGAIN = "Copy or save the model again."
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ def read_header(path: Path) -> dict[str, Tensor]:
         ModelError: the header cannot be read, or the file is not as long as its header says.
     """
     damaged = f"{shown(path)} is damaged: "
-    with open_file(path, error=ModelError, hint=_AGAIN) as file, readable(path, error=ModelError, hint=_AGAIN):
+    with open_file(path, error=ModelError, hint=AGAIN) as file, readable(path, error=ModelError, hint=AGAIN):
         size = file.seek(0, 2)
         file.seek(0)
         header_size = int.from_bytes(file.read(8), "little")
         if size < 8 or header_size > min(size - 8, MAX_HEADER):
-            raise ModelError(f"{damaged}it has {size} bytes, and says that its header has {header_size}. {_AGAIN}")
+            raise ModelError(f"{damaged}it has {size} bytes, and says that its header has {header_size}. {AGAIN}")
         content = file.read(header_size)
-    header = parse_json(content, f"{damaged}its header", error=ModelError, hint=_AGAIN)
+    header = parse_json(content, f"{damaged}its header", error=ModelError, hint=AGAIN)
     try:
         entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
         tensors = {
@@ -57,9 +57,9 @@ def read_header(path: Path) -> dict[str, Tensor]:
         }
         end = 8 + header_size + max((_size(entry["data_offsets"][1]) for entry in entries.values()), default=0)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
-        raise ModelError(f"{damaged}its header cannot be read. {_AGAIN}") from error
+        raise ModelError(f"{damaged}its header cannot be read. {AGAIN}") from error
     if size != end:
-        raise ModelError(f"{damaged}it has {size} bytes, and its header says {end}. {_AGAIN}")
+        raise ModelError(f"{damaged}it has {size} bytes, and its header says {end}. {AGAIN}")
     return tensors
 
 
@@ -108,7 +108,7 @@ def check_encoder(place: Path, tensors: Mapping[str, Tensor], config: PreTrained
         problem = f"lacks {len(missing)} of the encoder's weights ({missing[0]}, …), which would be random"
     else:
         return
-    raise ModelError(f"{shown(place)} {problem}. Its config.json and its weights do not belong together. {_AGAIN}")
+    raise ModelError(f"{shown(place)} {problem}. Its config.json and its weights do not belong together. {AGAIN}")
 
 
 def _encoder_class(config: PreTrainedConfig, place: Path) -> Any:

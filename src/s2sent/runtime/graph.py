@@ -23,17 +23,17 @@ INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"
 _ATTENTION = "s2sent_onnxruntime"
 _ONE_FILE = 1 << 30
-"""Bytes of weights up to which the graph carries them itself. A protobuf ends at 2 GB."""
+"""Bytes of weights up to which they are in the graph's file. A protobuf ends at 2 GB."""
 
 
-class Pipeline(nn.Module):
-    """What a model does with a padded batch: the backbone, and every module behind it."""
+class _Graph(nn.Module):
+    """What a model does with a padded batch: the backbone, and every module after it."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
         encoder: Any = model[0]
         self.backbone = encoder.auto_model
-        self.behind = nn.ModuleList(list(model)[1:])
+        self.after = nn.ModuleList(list(model)[1:])
         self.truncate_dim = model.truncate_dim
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -41,13 +41,9 @@ class Pipeline(nn.Module):
         out = self.backbone(
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, return_dict=True
         )
-        features: dict[str, Any] = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_embeddings": out[0],
-            "all_layer_embeddings": out.hidden_states,
-        }
-        for module in self.behind:
+        features: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
+        features |= {"token_embeddings": out[0], "all_layer_embeddings": out.hidden_states}
+        for module in self.after:
             if isinstance(module, SelectivePooling):
                 features[OUTPUT] = module.select(features).embedding
             else:
@@ -70,7 +66,7 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
         ModelError: the model has something that cannot be exported.
     """
     check_installed()
-    pipeline = Pipeline(model).eval()
+    pipeline = _Graph(model).eval()
     dynamic = torch.export.Dim.DYNAMIC
     try:
         with quiet(), torch.no_grad(), _fused_attention(pipeline.backbone):
@@ -84,7 +80,7 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
                 verbose=False,
             )
     except Exception as error:  # the exporter wraps whatever a model's code raises
-        parts = " → ".join(type(part).__name__ for part in (pipeline.backbone, *pipeline.behind))
+        parts = " → ".join(type(part).__name__ for part in (pipeline.backbone, *pipeline.after))
         raise ModelError(f"{parts} cannot be exported to ONNX: {_reason(error)}. Encode with it in torch.") from error
     assert program is not None
     graph = program.model_proto
@@ -134,7 +130,7 @@ def quantize(source: Path, target: Path, products: list[str]) -> None:
 
 
 def _quantize_vocabulary(graph: Any) -> None:
-    """Keep the vectors that token ids look up in int8, and each one's scale beside them."""
+    """Store the vectors of the vocabulary in int8, with a scale for each."""
     from onnx import TensorProto, helper, numpy_helper
 
     tables = {table.name: table for table in graph.initializer}
@@ -187,7 +183,7 @@ def check_installed() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what the exporter and the quantiser tell each other out of the user's sight."""
+    """Hide what the exporter and the quantiser print."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -211,7 +207,7 @@ def _reason(error: BaseException) -> str:
 
 @contextmanager
 def _fused_attention(backbone: Any) -> Iterator[None]:
-    """Have attention exported as one operator of onnxruntime's, where the model lets one choose its attention."""
+    """Export attention as one operator of onnxruntime, if the model lets one choose its attention."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
@@ -238,7 +234,7 @@ def _attention(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of queries (b, heads, l, d/heads) as the operator that never moves heads about in memory."""
+    """Attention of queries (b, heads, l, d/heads) as the operator that does not copy heads in memory."""
     del module
     b, heads, length, width = query.shape
     if key.shape[1] != heads:  # several heads share their keys and values

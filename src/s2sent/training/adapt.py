@@ -29,7 +29,7 @@ from s2sent.listener import Listener
 from s2sent.model.backbone import Backbone
 from s2sent.model.build import build, with_modules
 from s2sent.model.fingerprint import fingerprint_model
-from s2sent.model.load import load_in_torch, open_encoder
+from s2sent.model.load import open_encoder
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.truncate import check_can_be_cut, keep_blocks
 from s2sent.options import to_toml
@@ -174,7 +174,7 @@ def adapt(
     if folder is not None and not restart and (folder / MADE).exists():
         if _made(folder) == adaptation.identity:
             note = f"{folder} has the model of this recipe already. To adapt it again: --restart."
-            return AdaptResult(load_in_torch(folder), notes=(note,), output=folder)
+            return AdaptResult(open_encoder(folder), notes=(note,), output=folder)
         raise ConfigError(
             f"{folder} has a model that was adapted from another recipe, model or data. Choose another output, or "
             "--restart."
