@@ -55,7 +55,7 @@ def test_an_export_is_evaluated_compared_and_encodes(
     table = run("compare", f"torch={model}", f"onnx={exported}", *data)
     assert "torch" in table
     assert "onnx" in table
-    with pytest.raises(ModelError, match="OnnxEncoder is no Transformer with blocks"):
+    with pytest.raises(ModelError, match="is an exported model, which has only a graph"):
         run("evaluate", exported, "--per-block", *data)
 
     (tmp_path / "lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")

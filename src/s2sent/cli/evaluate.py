@@ -8,7 +8,7 @@ import typer
 from rich.console import RenderableType
 
 from s2sent.cli.progress import Bar
-from s2sent.cli.screen import check_output, deliver
+from s2sent.cli.screen import check_output, deliver, open_model
 from s2sent.data.senteval import STSTask, Text, task_names
 from s2sent.data.sources import Source
 from s2sent.errors import ConfigError
@@ -114,7 +114,7 @@ def _per_block(
     name: str | None,
 ) -> str | RenderableType:
     from s2sent.evaluation.blocks import score_blocks
-    from s2sent.evaluation.encoder import load_model, title_of
+    from s2sent.evaluation.encoder import title_of
     from s2sent.evaluation.suite import counter
 
     found = [Source(data, text).read(task) for task in names]
@@ -124,7 +124,7 @@ def _per_block(
         raise ConfigError(f"--per-block scores STS tasks, and {others} is none: name others with --tasks.")
     title = name or title_of(model)
     with Bar(title) as bar:
-        loaded = load_model(model)
+        loaded = open_model(model)
         bar.status("encoding")
         count = counter(bar, len({sentence for task in tasks for sentence in task.sentences()}))
         frame = blocks_frame(title, score_blocks(loaded, tasks, count), aggregation)
