@@ -80,7 +80,7 @@ def test_encode_says_what_it_did_and_strictly_so(run: Run, saved: Path, tmp_path
         (["inspect", "MODEL", "x", "--plot", "shares.xls"], "Legal: .png"),
         (["inspect", "nowhere/at/all", "x"], "There is no model folder nowhere/at/all."),
         (["inspect", "nobody/nothing", "x"], "neither a folder nor a model"),
-        (["inspect", "BACKBONE", "x"], "modules.json is missing"),
+        (["inspect", "BACKBONE", "x"], "has no selector"),
         (["encode", "MODEL", "none.txt", "out.npy"], "none.txt does not exist"),
         (["encode", "MODEL", "none.txt", "out.xls"], "must end in a format for vectors: .parquet"),
         (["encode", "MODEL", "in.parquet", "in.parquet"], "is among the inputs"),
