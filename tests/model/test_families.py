@@ -17,7 +17,7 @@ import s2sent
 from conftest import DEPTH, DIM, FAMILIES, PRE_NORM, SENTENCES
 from model.tiny import block_states, enliven, expected, pooling_of, tiny, with_gradients
 from s2sent.errors import ModelError
-from s2sent.model.truncate import keep_blocks
+from s2sent.model.backbone import keep_blocks
 
 families = pytest.mark.parametrize("family", FAMILIES)
 BackboneOf = Callable[[str], Path]

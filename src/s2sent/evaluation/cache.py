@@ -1,13 +1,10 @@
 """Results on disk: a finished task is never computed twice, and a killed run loses nothing that was finished."""
 
-import dataclasses
 import hashlib
 import json
-import shutil
 import tempfile
-from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +12,7 @@ from s2sent import __version__
 from s2sent.atomic import atomic_file
 from s2sent.data.senteval import STSTask, TransferTask
 from s2sent.errors import ConfigError, S2SentError
+from s2sent.evaluation.probes import ProbeConfig
 from s2sent.evaluation.result import TaskResult
 from s2sent.untrusted import Table
 
@@ -22,9 +20,9 @@ PROTOCOL = 2
 """Raised when a result holds other numbers from the same vectors."""
 
 
-def task_key(task: STSTask | TransferTask, options: object = None) -> str:
-    """A digest of a task's own data (every sentence, every gold score or label) and of how it is scored."""
-    digest = hashlib.sha256(json.dumps([PROTOCOL, __version__, task.name, _plain(options)]).encode())
+def task_key(task: STSTask | TransferTask, probes: ProbeConfig | None = None) -> str:
+    """Return a digest of a task's own data (every sentence, every gold score or label) and of how it is scored."""
+    digest = hashlib.sha256(json.dumps([PROTOCOL, __version__, task.name, probes and asdict(probes)]).encode())
     for sentence in task.sentences():
         digest.update(sentence.encode("utf-8", "surrogatepass") + b"\0")
     if isinstance(task, STSTask):
@@ -37,19 +35,13 @@ def task_key(task: STSTask | TransferTask, options: object = None) -> str:
     return digest.hexdigest()
 
 
-def _plain(options: object) -> Any:
-    if dataclasses.is_dataclass(options) and not isinstance(options, type):
-        return dataclasses.asdict(options)
-    return options
-
-
 class ResultCache:
     """A folder of one model's results, one file for each task; without a folder or a fingerprint it keeps nothing."""
 
     def __init__(self, folder: Path | None, fingerprint: str | None) -> None:
         self.folder: Path | None = None
         if folder is not None and fingerprint is not None:
-            # By a digest, for a fingerprint may be any text: long ones stay apart, and none leads out of the folder.
+            # By a digest: a fingerprint may be any text, and must not lead out of the folder.
             self.folder = folder / hashlib.sha256(fingerprint.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
     def check(self) -> None:
@@ -66,39 +58,24 @@ class ResultCache:
                 "can be written, or do without: --no-cache, in Python cache=False."
             ) from error
 
-    def begin_vectors(self) -> Path | None:
-        """A folder for the vectors of an unfinished evaluation; ``None`` where nothing is kept."""
-        if self.folder is None:
-            return None
-        folder = self.folder / "vectors"
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def drop_vectors(self) -> None:
-        """All is scored, and what was encoded for it is of no more use."""
-        if self.folder is not None:
-            shutil.rmtree(self.folder / "vectors", ignore_errors=True)
+    @property
+    def vectors(self) -> Path | None:
+        """The folder for the vectors of an unfinished evaluation; None if nothing is kept."""
+        return None if self.folder is None else self.folder / "vectors"
 
     def get(self, key: str) -> TaskResult | None:
-        """The stored result, or ``None``; a file that was damaged counts as none."""
-        if self.folder is None:
-            return None
+        """Return the stored result; None if there is none, or its file is damaged."""
         try:
-            return TaskResult.read(Table.read_json(self._path(self.folder, key)))
+            return None if self.folder is None else TaskResult.read(Table.read_json(self.folder / f"{key[:24]}.json"))
         except S2SentError:
             return None
 
     def put(self, key: str, result: TaskResult) -> None:
-        """Store a result whole, so that no reader ever meets half a file.
+        """Store a result.
 
         Raises:
             DataError: it cannot be written.
         """
         if self.folder is not None:
-            with atomic_file(self._path(self.folder, key)) as file:
+            with atomic_file(self.folder / f"{key[:24]}.json") as file:
                 file.write(json.dumps(result.to_dict()).encode())
-
-    @staticmethod
-    def _path(folder: Path, key: str) -> Path:
-        return folder / f"{key[:24]}.json"

@@ -138,8 +138,10 @@ class Vectors:
             if self.kept is not None:
                 names = np.array([_digest(sentence) for sentence in chunk])
                 path = self.kept / f"{_digest(''.join(chunk)).decode()}.npz"
-                with suppress(S2SentError), atomic_file(path) as file:  # a full disk does not stop the evaluation
-                    np.savez(file, names=names, vectors=block)
+                with suppress(S2SentError, OSError):  # a full disk does not stop the evaluation
+                    self.kept.mkdir(parents=True, exist_ok=True)
+                    with atomic_file(path) as file:
+                        np.savez(file, names=names, vectors=block)
             if progress is not None:
                 progress(len(chunk))
 

@@ -1,5 +1,6 @@
 """Evaluate a model on tasks: `evaluate`."""
 
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ def evaluate(
     results = {name: store.get(key) for name, key in keys.items()}
     if None in results.values():
         store.check()
-    vectors = Vectors(encoder, store.begin_vectors())
+    vectors = Vectors(encoder, store.vectors)
     # One pass over the sentences of all STS tasks, then one over what transfer adds: the quick suite is on disk before
     # the slow one begins.
     for kind in (STSTask, TransferTask):
@@ -88,7 +89,8 @@ def evaluate(
             except S2SentError as error:  # a full disk costs the next run time, not this one its result
                 warn(f"The result of {task.name} is not kept for another run. {error}")
             listener.note(f"{task.name} {result.headline(chosen):.2f}")
-    store.drop_vectors()
+    if store.vectors is not None:
+        shutil.rmtree(store.vectors, ignore_errors=True)
     return Report(
         encoder.name,
         tuple(result for result in results.values() if result is not None),

@@ -102,8 +102,47 @@ def _blocks(model: PreTrainedModel) -> tuple[nn.Module, ...] | None:
         groups = encoder.albert_layer_groups
         runs = [groups[i * len(groups) // depth] for i in range(depth)]
         return tuple(layer for group in runs for layer in group.albert_layers)
+    stack = _stack(model)
+    return None if stack is None else tuple(stack)
+
+
+def _stack(model: PreTrainedModel) -> nn.ModuleList | None:
+    """The list of blocks; None if there is not exactly one list of that length."""
+    depth = model.config.get_text_config().num_hidden_layers
     stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
-    return tuple(stacks[0]) if len(stacks) == 1 else None
+    return stacks[0] if len(stacks) == 1 else None
+
+
+def check_can_be_cut(model: PreTrainedModel) -> nn.ModuleList | None:
+    """Return the list of an encoder's blocks; None where one block runs again and again, and there is none to remove.
+
+    Raises:
+        ModelError: the encoder's blocks are not in one list.
+    """
+    config: Any = model.config.get_text_config()
+    if config.model_type == "albert" and config.num_hidden_groups == config.inner_group_num == 1:
+        return None
+    blocks = None if config.model_type == "albert" else _stack(model)
+    if blocks is None:
+        raise ModelError(f"{type(model).__name__} does not have its blocks in one list, so it cannot be cut.")
+    return blocks
+
+
+def keep_blocks(model: PreTrainedModel, count: int) -> None:
+    """Remove all but the first `count` blocks of an encoder, in place. What is saved of it has that many blocks.
+
+    Raises:
+        ModelError: the encoder's blocks are not in one list.
+    """
+    blocks = check_can_be_cut(model)
+    config: Any = model.config.get_text_config()
+    depth = config.num_hidden_layers
+    if blocks is not None:
+        del blocks[count:]
+    config.num_hidden_layers = count
+    for name, value in config.to_dict().items():  # what the config says of every block, such as `layer_types`
+        if isinstance(value, list) and len(value) == depth:
+            setattr(config, name, value[:count])
 
 
 def _run(model: PreTrainedModel, blocks: Sequence[nn.Module]) -> tuple[list[Tensor], list[Tensor], Tensor]:

@@ -26,12 +26,11 @@ from s2sent.data.cache import cache_folder
 from s2sent.data.examples import Columns, Examples, Kind, crop_pairs, read_examples
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.listener import Listener
-from s2sent.model.backbone import Backbone
+from s2sent.model.backbone import Backbone, check_can_be_cut, keep_blocks
 from s2sent.model.build import build, with_modules
 from s2sent.model.fingerprint import fingerprint_model
 from s2sent.model.load import open_encoder
 from s2sent.model.pooling import SelectivePooling
-from s2sent.model.truncate import check_can_be_cut, keep_blocks
 from s2sent.options import to_toml
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.adapt_recipe import AS_IS, DEFAULT_FORMS, GATES, MAP, TEXT_FORMS, AdaptRecipe
