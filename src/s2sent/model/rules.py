@@ -56,8 +56,9 @@ def check_keys(table: Table, rules: Rules) -> None:
         rule = _rule_of(key, rules)
         if rule is NOTHING:
             raise refusal(table, key, "s2sent does not know this key; a loader might open a file or run code for it")
-        if isinstance(rule, dict) and isinstance(value, dict):
-            check_keys(table.table(key), rule)
+        inner = rule.rule if isinstance(rule, Required) else rule
+        if isinstance(inner, dict) and isinstance(value, dict):
+            check_keys(table.table(key), inner)
         else:
             check_value(table, key, rule)
 
