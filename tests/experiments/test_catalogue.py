@@ -106,7 +106,7 @@ def test_a_row_may_change_what_all_its_objectives_know(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (experiment("", '"simcse"'), "experiments.bad.objectives must be a list, got 'simcse'"),
-        (experiment('{ row = "base" }', "[]"), "objectives is empty"),
+        (experiment('{ row = "base" }', "[]"), "objectives must be of .*, got none"),
         (experiment('"base"'), "a row has no name"),
         ("[profiles.cpu]\nseeds = 3\n", "is missing"),
         (profile(seeds='"3"'), "profiles.cpu.seeds must be a whole number, got '3'"),

@@ -25,6 +25,7 @@ from s2sent.data.senteval import STS_TASKS, TRANSFER_TASKS, find_folder, read_st
 from s2sent.errors import S2SentError
 from s2sent.experiments.catalogue import read_catalogue
 from s2sent.experiments.inputs import BackboneInput
+from s2sent.experiments.options import ReproduceOptions
 from s2sent.experiments.plan import Run, Settings, expand, unique
 from s2sent.experiments.reproduce import Reproduction, command_of
 from s2sent.experiments.run import perform
@@ -124,7 +125,7 @@ def test_the_report_needs_the_records_alone(done: Path, tmp_path: Path) -> None:
 
 def test_from_python(done: Path, bench: Bench, tmp_path: Path) -> None:
     """The same store and report as from the command line."""
-    inputs = {"backbones": [str(bench.backbone)], "corpus": [str(bench.corpus)], "data": str(bench.data)}
+    inputs = {"backbone": bench.backbone, "corpus": bench.corpus, "data": str(bench.data)}
     sizes = {"steps": 2, "batch_size": 4, "seeds": 1, "device": "cpu", "work": bench.root / "work"}
     page = s2sent.reproduce("gradients", store=tmp_path / "runs", **inputs, **sizes)
     assert page == tmp_path / "report" / "index.html"
@@ -231,7 +232,10 @@ def test_the_report_has_the_command_that_made_it(bench: Bench, tmp_path: Path, r
 def test_all_without_what_the_package_has_no_data_for(bench: Bench) -> None:
     wheel = "pypi"
     for data, there in ((wheel, False), (str(bench.data), True)):
-        names = [experiment.name for experiment in Reproduction(experiments=["all"], data=data).chosen]
+        names = [
+            experiment.name
+            for experiment in Reproduction(ReproduceOptions(experiments=("all",), data=data)).experiments
+        ]
         assert ("transfer" in names) == there
     settings = replace(bench.settings(), data=str(bench.root / "none"))
     gradients = read_catalogue().experiment("gradients", "cpu")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from s2sent.errors import ConfigError
 from s2sent.selection import SelectionConfig
@@ -16,12 +16,8 @@ from s2sent.training.recipes import OBJECTIVES, Frozen, Recipe
 from s2sent.untrusted import Table, read_toml, shown
 
 OWN = Path(__file__).with_name("catalogue.toml")
-ALLOWED = {
-    "kind": ("train", "gradients"),
-    "figure": ("", "bars", "boxes", "line", "densities", "gradients"),
-    "tasks": ("sts", "transfer"),
-}
 GRID_LETTERS = {"blocks": "n", "frequencies": "m", "reduction": "r"}
+RECIPE_FIELDS = {field.name for kind in (Recipe, Frozen) for field in fields(kind)}
 SELECTION_FIELDS = tuple(field.name for field in fields(SelectionConfig))
 MOST_ROWS, MOST_SEEDS = 10_000, 1000
 """Limits of a table."""
@@ -51,10 +47,10 @@ class Experiment:
     Attributes:
         name: What the command line calls it.
         title: What the report calls it.
-        where: Where it is in the paper; empty for ours.
-        kind: `train`: runs train and score. `gradients`: runs measure one batch.
         objectives: Each row is run with each of these.
         base: The row that the others are tested against.
+        where: Where it is in the paper; empty for ours.
+        kind: `train`: runs train and score. `gradients`: runs measure one batch.
         tasks: The suite a trained model is scored on: `sts` or `transfer`.
         figure: The kind of picture, if any.
         cost: Whether the table shows what a row costs in parameters and time.
@@ -64,15 +60,15 @@ class Experiment:
 
     name: str
     title: str
-    where: str
-    kind: str
     objectives: tuple[str, ...]
     base: str
-    tasks: str
-    figure: str
-    cost: bool
-    rows: tuple[Row, ...]
-    grid: Mapping[str, tuple[int, ...]]
+    where: str = ""
+    kind: Literal["train", "gradients"] = "train"
+    tasks: Literal["sts", "transfer"] = "sts"
+    figure: Literal["", "bars", "boxes", "line", "densities", "gradients"] = ""
+    cost: bool = False
+    rows: tuple[Row, ...] = ()
+    grid: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,9 @@ class Profile:
     backbones: tuple[str, ...]
     seeds: int
     depth: int
-    recipe: Mapping[str, Any]
+    recipe: dict  # type: ignore[type-arg]  # of any options of a recipe
     dev_every: int
-    every: Mapping[str, int]
+    every: dict[str, int]
     probes: str
 
 
@@ -112,56 +108,37 @@ class Catalogue:
     source: str
 
     def profile(self, name: str) -> Profile:
-        """The profile of this name."""
-        if name not in self.profiles:
-            raise ConfigError(f"There is no profile {name!r}. There are: {', '.join(self.profiles)}.")
-        given = self._table("profiles", name, {"name": name, **self.profiles[name]}, Profile)
-        recipe = given.table("recipe").only([field.name for kind in (Recipe, Frozen) for field in fields(kind)])
-        return Profile(
-            name=name,
-            what=given.get("what", str),
-            backbones=tuple(given.list_of("backbones", str)),
-            seeds=_counted(given, "seeds", MOST_SEEDS),
-            depth=_counted(given, "depth"),
-            recipe=recipe.values,
-            dev_every=_counted(given, "dev_every"),
-            every={task: _counted(given.table("every"), task) for task in given.get("every", dict)},
-            probes=given.get("probes", str),
-        )
+        """Return the profile of this name."""
+        table = self._table("profiles", name, {})
+        found = table.to(Profile)
+        every = {f"every.{task}": count for task, count in found.every.items()}
+        for key, count in {"seeds": found.seeds, "depth": found.depth, "dev_every": found.dev_every, **every}.items():
+            most = MOST_SEEDS if key == "seeds" else 1_000_000
+            if not 1 <= count <= most:
+                raise table.fail(key, f"must be from 1 to {most:,}, got {shown(repr(count))}")
+        Table(found.recipe, Path(self.source), ConfigError, f"profiles.{name}.recipe.").only(RECIPE_FIELDS)
+        return found
 
     def experiment(self, name: str, profile: str) -> Experiment:
-        """The experiment of this name as the profile has it."""
-        if name not in self.experiments:
-            raise ConfigError(f"There is no experiment {name!r}. There are: {', '.join(self.experiments)}.")
+        """Return the experiment of this name as the profile has it."""
+        table = self._table("experiments", name, {"rows": [], "grid": {}})
+        changes = table.get(profile, dict, {})
+        values = {key: value for key, value in table.values.items() if key not in self.profiles} | changes
         where = f"{self.source}: {name}"
-        changed = Table(dict(self.experiments[name]), Path(self.source), ConfigError, f"experiments.{name}.")
-        defaults = {"where": "", "kind": "train", "tasks": "sts", "figure": "", "cost": False, "rows": [], "grid": {}}
-        given = {key: value for key, value in self.experiments[name].items() if key not in self.profiles}
-        values = {"name": name, **defaults, **given, **changed.get(profile, dict, {})}
-        one = self._table("experiments", name, values, Experiment)
-        named = [_named(row, where) for row in one.get("rows", list)]
-        grid = {key: tuple(one.table("grid").list_of(key, int)) for key in one.get("grid", dict)}
-        named += _grid(grid, where)
+        table = replace(table, values=values)
+        grid = {key: tuple(table.table("grid").list_of(key, int)) for key in table.get("grid", dict)}
+        named = [_named(row, where) for row in table.get("rows", list)] + _grid(grid, where)
         rows = [Row(name, changes, changes.get("blocks", self.selection["blocks"])) for name, changes in named]
-        found = Experiment(
-            name=name,
-            rows=tuple(rows),
-            objectives=tuple(one.list_of("objectives", str)),
-            grid=grid,
-            cost=one.get("cost", bool),
-            **{key: one.get(key, str) for key in ("title", "where", "kind", "base", "tasks", "figure")},
-        )
+        plain = replace(table, values={key: value for key, value in values.items() if key not in ("rows", "grid")})
+        found = replace(plain.to(Experiment), rows=tuple(rows), grid=grid)
         _check(found, where)
         return found
 
-    def _table(self, section: str, name: str, values: dict[str, Any], kind: type) -> Table:
-        """What the file says of one profile or experiment, if it has every key and no other."""
-        known = [field.name for field in fields(kind)]
-        table = Table(values, Path(self.source), ConfigError, f"{section}.{name}.").only(known)
-        for key in known:
-            if key not in table:
-                raise table.fail(key, "is missing")
-        return table
+    def _table(self, section: str, name: str, defaults: dict[str, Any]) -> Table:
+        known: Mapping[str, Mapping[str, Any]] = getattr(self, section)
+        if name not in known:
+            raise ConfigError(f"There is no {section[:-1]} {name!r}. There are: {', '.join(known)}.")
+        return Table({"name": name, **defaults, **known[name]}, Path(self.source), ConfigError, f"{section}.{name}.")
 
 
 @cache
@@ -176,13 +153,6 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
         experiments={**own["experiments"], **given.dict_of("experiments", dict, {})},
         source=source,
     )
-
-
-def _counted(table: Table, key: str, most: int = 1_000_000) -> int:
-    number = table.get(key, int)
-    if not 1 <= number <= most:
-        raise table.fail(key, f"must be from 1 to {most:,}, got {shown(repr(number))}")
-    return number
 
 
 def _named(values: Any, where: str) -> tuple[str, dict[str, Any]]:
@@ -206,14 +176,10 @@ def _grid(grid: Mapping[str, tuple[int, ...]], where: str) -> list[tuple[str, di
 
 def _check(found: Experiment, where: str) -> None:
     """Find what is wrong before any run is started."""
-    for name, allowed in ALLOWED.items():
-        if getattr(found, name) not in allowed:
-            raise _unknown(where, name, getattr(found, name), allowed)
-    for objective in found.objectives:
-        if objective not in OBJECTIVES:
-            raise _unknown(where, "objective", objective, tuple(OBJECTIVES))
-    if not found.objectives:
-        raise ConfigError(f"{where}: objectives is empty. Allowed: {', '.join(OBJECTIVES)}.")
+    others = [objective for objective in found.objectives if objective not in OBJECTIVES]
+    if others or not found.objectives:
+        got = ", ".join(map(repr, others)) or "none"
+        raise ConfigError(f"{where}: objectives must be of {', '.join(map(repr, OBJECTIVES))}, got {got}.")
     names = [row.name for row in found.rows]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{where}: two rows are called {twice[0]!r}.")
@@ -226,7 +192,3 @@ def _check(found: Experiment, where: str) -> None:
             raise ConfigError(
                 f"{where}: the row {row.name!r} has {', '.join(unknown)}. Allowed: {', '.join(sorted(changeable))}."
             )
-
-
-def _unknown(where: str, name: str, value: str, allowed: Sequence[str]) -> ConfigError:
-    return ConfigError(f"{where}: {name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")

