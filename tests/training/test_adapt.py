@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from model.tiny import pooling_of
 from s2sent.errors import ConfigError, DataError, S2SentError
 from s2sent.model.load import open_encoder
 from s2sent.options import to_toml
+from s2sent.selection import SelectionConfig
 from s2sent.training.adapt import AdaptResult, adapt, assemble
 from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.frozen import TEMPERATURES, split
@@ -399,7 +401,17 @@ def test_a_trained_model_can_be_adapted_and_an_adapted_one_trained(bert: Path, p
     again = SimCSE(
         backbone=str(tmp_path / "adapted"), corpus=(str(lines),), steps=2, batch_size=8, dev="none", max_length=16
     )
-    assert train(again, tmp_path / "again", device="cpu").steps == 2
+    done = train(again, tmp_path / "again", device="cpu")
+    assert done.steps == 2
+    # The adapted selector goes on learning; another selection replaces it.
+    before, after = (pooling_of(model) for model in (result.model, done.model))
+    assert after.selection == before.selection
+    before_logits, after_logits = before.selector.block_logits, after.selector.block_logits
+    assert torch.allclose(after_logits, before_logits, atol=1e-3)
+    assert not torch.equal(after_logits, before_logits)
+    other = replace(again, selection=SelectionConfig(blocks=2))
+    replaced = train(other, tmp_path / "other", device="cpu").model
+    assert pooling_of(replaced).selection == SelectionConfig(blocks=2)
 
 
 def test_unequal_blocks_are_brought_to_one_size(bert: Path, pairs: Path, tmp_path: Path) -> None:

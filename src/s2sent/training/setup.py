@@ -11,6 +11,7 @@ from sentence_transformers.base.modules import Transformer
 from s2sent.errors import ConfigError, S2SentError
 from s2sent.model.build import build
 from s2sent.model.folder import check_model, locate
+from s2sent.model.load import open_encoder
 from s2sent.model.pooling import SelectivePooling
 from s2sent.model.prompts import PromptTransformer
 from s2sent.training.losses import (
@@ -21,21 +22,26 @@ from s2sent.training.losses import (
     SupervisedLoss,
     WhitenedLoss,
 )
-from s2sent.training.recipes import Family, PromptCSE, Recipe, SimCSE, Supervised, Whitened
+from s2sent.training.recipes import DEFAULT_SELECTION, Family, PromptCSE, Recipe, SimCSE, Supervised, Whitened
 from s2sent.untrusted import Table
 
 
 def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
-    """Build the encoder. It keeps the backbone's own longest text, whatever training cuts to."""
+    """Build the encoder. It keeps the backbone's own longest text, whatever training cuts to.
+
+    A model that has a selector, from `adapt` or an earlier training, keeps it with its weights and with what follows
+    it, unless the recipe asks for another selection.
+    """
     template = recipe.template if isinstance(recipe, PromptCSE) else None
-    model = build(
-        recipe.backbone,
-        selection=recipe.selection,
-        pooling=recipe.pooling,
-        template=template,
-        device=str(device),
-        model_kwargs={"dtype": torch.float32},  # in half precision, small updates would be lost
-    )
+    # In half precision, small updates would be lost.
+    model = open_encoder(recipe.backbone, device=str(device), model_kwargs={"dtype": torch.float32})
+    selector = next((module for module in model if isinstance(module, SelectivePooling)), None)
+    wanted = (recipe.selection, recipe.pooling, template)
+    if selector is None or wanted not in (
+        (selector.selection, selector.pooling, None),
+        (DEFAULT_SELECTION, selector.pooling, None),
+    ):
+        model = build(model, selection=recipe.selection, pooling=recipe.pooling, template=template, device=str(device))
     encoder = encoder_of(model)
     if recipe.pooling == "mask" and not (isinstance(encoder, PromptTransformer) and encoder.parsed.has_mask):
         raise ConfigError(
