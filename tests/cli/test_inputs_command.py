@@ -132,7 +132,7 @@ def test_names_that_are_none(run: Run, saved: Path, tmp_path: Path) -> None:
     refused(run, "train", "--recipe", f"{long}.toml", "-o", out, said="its name is too long")
     refused(run, "evaluate", saved, "--data", long, said="is not a folder")
     refused(run, "reproduce", "main", "--catalogue", f"{long}.toml", said="its name is too long")
-    refused(run, "reproduce", "main", "--data", long, said="is not there")
+    refused(run, "reproduce", "main", "--data", long, said="does not exist")
 
 
 def test_a_file_that_may_not_be_read(run: Run, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

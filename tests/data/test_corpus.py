@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from s2sent.data.corpus import LONGEST_TEXT, Corpus
-from s2sent.data.text import LONGEST_LINE, read_texts
+from s2sent.data.rows import LONGEST_LINE, read_rows
 from s2sent.errors import DataError
 
 LINES = ["One sentence.", "Another one.", "Straße und 東京."]
@@ -48,7 +48,6 @@ def test_every_format_reads_the_same(kind: str, ending: str, tmp_path: Path) -> 
             text = ""
     if kind != "parquet":
         compressed(path, text.encode())
-    assert read_texts(path) == LINES
     corpus = Corpus([str(path), str(path)])
     assert [example[0] for example in corpus] == LINES * 2
 
@@ -84,8 +83,7 @@ def test_half_a_surrogate_pair_is_one_bad_row(tmp_path: Path) -> None:
     path.write_text('{"text": "whole \\ud83d\\ude00"}\n{"text": "cut \\ud83d"}\n{"text": "last"}\n')
     corpus = Corpus([str(path)])
     assert corpus.survey().summary == "2 examples; 1 rows without a text left out."
-    with pytest.raises(DataError, match="line 2 has half a surrogate pair"):
-        read_texts(path)
+    assert [row.problem is None for row in read_rows(path)] == [True, False, True]
 
 
 def test_held_out_examples_are_not_trained_on(tmp_path: Path) -> None:

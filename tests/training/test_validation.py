@@ -26,12 +26,12 @@ def test_pairs_are_read_as_they_stand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (HEAD + GOOD + "g,h,nan\n", "line 5 has the score 'nan', which is no number"),
-        (HEAD + GOOD + "g,h,high\n", "line 5 has the score 'high', which is no number"),
+        (HEAD + GOOD + "g,h,nan\n", "line 5 has the score 'nan', which is not a number"),
+        (HEAD + GOOD + "g,h,high\n", "line 5 has the score 'high', which is not a number"),
         (HEAD + GOOD + "g,h\n", "line 5 has 2 columns instead of 3"),
         (HEAD + GOOD + "g, ,1\n", "line 5 has an empty sentence"),
         (HEAD + GOOD + "g,\udcff,1\n", "line 5 is not valid UTF-8"),
-        (HEAD + GOOD + '"g,h,1\n', "Mend its quotes"),
+        (HEAD + GOOD + '"g,h,1\n', "Correct its quotes"),
         (HEAD + "a,b,1\nc,d,1\ne,f,1\n", "nothing to rank"),
         (HEAD + "a,b,1\nc,d,2\n", "nothing to rank"),
         ("sentence1,sentence2\na,b\n", "has no column 'score'"),
@@ -50,5 +50,6 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(DataError, match="is a folder, not a file"):
         read_pairs(tmp_path / "folder.csv")
-    with pytest.raises(DataError, match=r"read from \.csv or \.tsv files"):
-        read_pairs(tmp_path / "pairs.jsonl")
+    (tmp_path / "pairs.txt").write_text("a line\n")
+    with pytest.raises(DataError, match="a text a line and no columns"):
+        read_pairs(tmp_path / "pairs.txt")

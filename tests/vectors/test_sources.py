@@ -108,10 +108,10 @@ def test_rows_of_a_table_that_lack_something_are_named(tmp_path: Path) -> None:
     assert [(window.ids[place], problem) for place, problem in window.problems.items()] == [
         (8, "has no text in 'text'"),
         (None, "has no 'key'"),
-        (9, "has a int in 'text', not text"),
+        (9, "has a value of type int in 'text', not text"),
         (None, "has no 'key'"),
         (10, "has half a surrogate pair, which is no character"),
-        (None, "has a float in 'key', not a label"),
+        (None, "has a value of type float in 'key', not a label"),
         (None, "is not JSON"),
     ]
 

@@ -1,6 +1,6 @@
-"""A corpus to train on: sentences, pairs or triplets from files or the hub, cleaned and counted as they stream by.
+"""A corpus to train on: sentences, pairs or triplets from files or the hub, cleaned and counted as they are read.
 
-Nothing is kept in memory: a corpus is read again for every pass, and may be larger than the machine.
+Nothing is kept in memory: a corpus is read again for every pass, and may be larger than the machine's memory.
 """
 
 from __future__ import annotations
@@ -8,22 +8,19 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from s2sent.data.text import COMPRESSIONS, FORMATS, Row, column_names, read_rows, row_of
+from s2sent.data.rows import read_rows
 from s2sent.errors import DataError
-from s2sent.untrusted import exists, is_folder
 
 Example = tuple[str, ...]
 """One sentence, a pair, or a triplet with its hard negative."""
 
 LONGEST_TEXT = 10_000
-"""In characters. Training looks at the first few dozen tokens; the rest is cut before it costs anything."""
+"""In characters. Training uses the first few dozen tokens; the rest is cut first, which saves time."""
 
-# C0 but for tab, line feed and return (white space, which tokenizers deal with), DEL, C1, and the byte order mark.
+# C0 except tab, line feed and return (white space, which tokenizers handle), DEL, C1, and the byte order mark.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff]")
 
 
@@ -38,7 +35,7 @@ class Corpus:
         held_out: How many of 2³² hash values are kept out of `__iter__`, for `held_out_examples`.
 
     Attributes:
-        counts: What the last pass met: `examples`, and everything that was left out or changed.
+        counts: What the last pass found: `examples`, and everything that was left out or changed.
     """
 
     sources: Sequence[str]
@@ -67,13 +64,13 @@ class Corpus:
         return list(found)
 
     def check(self) -> None:
-        """Raise a `DataError` if a source is missing, is no text, or has not the columns: before anything is loaded."""
+        """Raise a `DataError` if a source is missing, is not text, or lacks the columns."""
         for source in self.sources:
-            if next(iter(read_source(source, self.columns)), None) is None:
+            if next(iter(read_rows(source, self.columns)), None) is None:
                 raise DataError(f"{source} is empty.")
 
     def survey(self) -> Survey:
-        """Read everything once, to know how much there is and what it is."""
+        """Read everything once: how much there is, and a checksum of it."""
         digest = 0
         for example in self:
             digest = zlib.crc32("\0".join(example).encode(), digest)
@@ -82,8 +79,8 @@ class Corpus:
         return Survey(self.counts["examples"], digest, self.summary())
 
     def summary(self) -> str:
-        """Say in one line what was read and what was left out or changed."""
-        said = {
+        """Return in one line what was read and what was left out or changed."""
+        labels = {
             "held out": "held out for validation",
             "empty": "empty left out",
             "unreadable": "not valid UTF-8 left out",
@@ -91,13 +88,13 @@ class Corpus:
             "control": "with control characters, which were removed",
             "long": f"cut to {LONGEST_TEXT:,} characters",
         }
-        parts = [f"{self.counts[key]:,} {text}" for key, text in said.items() if self.counts[key]]
+        parts = [f"{self.counts[key]:,} {text}" for key, text in labels.items() if self.counts[key]]
         return "; ".join([f"{self.counts['examples']:,} examples", *parts]) + "."
 
     def _clean(self, counts: Counter[str] | None = None) -> Iterator[Example]:
         counts = self.counts if counts is None else counts
         for source in self.sources:
-            for row in read_source(source, self.columns):
+            for row in read_rows(source, self.columns):
                 if row.problem is not None:
                     kind = {"is not valid UTF-8": "unreadable", "is empty": "empty"}.get(row.problem, "broken")
                     counts[kind] += 1
@@ -111,7 +108,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over a corpus found: how many examples, a checksum of them, and the summary."""
+    """The number of examples of a corpus, a checksum of them, and the summary."""
 
     examples: int
     checksum: int
@@ -119,7 +116,7 @@ class Survey:
 
 
 def clean(text: str, counts: Counter[str]) -> str:
-    """Strip a text, take control characters out and cut it if it is far too long; count what was done."""
+    """Strip a text, remove control characters and cut it if it is far too long; count what was done."""
     if not text.isprintable() and _CONTROL.search(text):
         text = _CONTROL.sub(" ", text)
         counts["control"] += 1
@@ -128,71 +125,3 @@ def clean(text: str, counts: Counter[str]) -> str:
         text = text[:LONGEST_TEXT]
         counts["long"] += 1
     return text
-
-
-def is_file_name(source: str) -> bool:
-    """Whether a source is meant as a file, there or not, and not as a dataset's id on the hub."""
-    path = Path(source)
-    if exists(path) or path.suffix in (*FORMATS, *COMPRESSIONS):
-        return True
-    return source.startswith((".", "/", "~")) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source)
-
-
-def read_source(source: str, columns: Sequence[str] = (), *, numbers: Sequence[str] = ()) -> Iterator[Row]:
-    """Read a file, or a dataset of the hub, row by row.
-
-    Args:
-        source: The file, or the dataset's id.
-        columns: The columns with the texts; none: the one that has the text.
-        numbers: Those of the columns that may have numbers, which come as text.
-    """
-    if not is_file_name(source):
-        return _hub_rows(source, columns, numbers)
-    return read_rows(_file(source), columns or None, numbers=numbers)
-
-
-def source_columns(source: str) -> list[str] | None:
-    """Return the names of a source's columns; None for plain lines."""
-    if is_file_name(source):
-        return column_names(_file(source))
-    row = next(iter(_hub_table(source)), None)
-    return None if row is None else list(row)
-
-
-def _file(source: str) -> Path:
-    path = Path(source)
-    if is_folder(path):
-        raise DataError(f"{source} is a folder. Give its files, such as {path / '*.txt'}.")
-    return path
-
-
-def _hub_table(source: str) -> Iterable[dict[str, Any]]:
-    """Stream a dataset's `train` split from the hub."""
-    from datasets import load_dataset
-
-    try:
-        table: Iterable[dict[str, Any]] = load_dataset(source, split="train", streaming=True)
-    except Exception as error:  # the hub's client raises a dozen unrelated kinds
-        raise DataError(
-            f"{source!r} is neither a file nor a dataset with a train split that could be fetched from the hub "
-            f"({type(error).__name__}: {' '.join(str(error).split())}). Check the path; for a dataset, its id and the "
-            "connection."
-        ) from error
-    return table
-
-
-def _hub_rows(source: str, columns: Sequence[str], numbers: Sequence[str]) -> Iterator[Row]:
-    for number, row in enumerate(_hub_table(source), start=1):
-        if number == 1:
-            columns = columns or _only_text(source, row)
-            if missing := [column for column in columns if column not in row]:
-                raise DataError(f"{source} has no column {missing[0]!r}. It has: {', '.join(row)}.")
-        yield row_of(number, [row[column] for column in columns], columns, numbers=numbers)
-
-
-def _only_text(source: str, row: dict[str, Any]) -> tuple[str]:
-    texts = [name for name, value in row.items() if isinstance(value, str)]
-    for name in ("text", "sentence", *(texts if len(texts) == 1 else ())):
-        if name in texts:
-            return (name,)
-    raise DataError(f"{source} has several columns with text ({', '.join(texts)}). Say which one to use.")

@@ -1,4 +1,4 @@
-"""Examples to adapt a frozen encoder with: triplets, pairs, scored pairs or plain text, read whole and checked."""
+"""Examples to adapt a frozen encoder with: triplets, pairs, scored pairs or plain text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.data.corpus import clean, read_source, source_columns
+from s2sent.data.corpus import clean
+from s2sent.data.rows import column_names, read_rows
 from s2sent.errors import DataError
 
 LEAST = 50
-"""Examples below which a part of them, held out, could not tell two forms apart."""
+"""Fewest examples: a held-out part of fewer could not tell two forms apart."""
 
 ANCHORS = ("anchor", "sent0", "sentence1", "query", "question", "text1")
 POSITIVES = ("positive", "sent1", "sentence2", "answer", "passage", "text2")
@@ -62,14 +63,14 @@ class Examples:
         return len(self.rows)
 
     def summary(self) -> str:
-        """Say in one line what was read and what was left out."""
-        said = {
+        """Return in one line what was read and what was left out."""
+        labels = {
             "empty": "with an empty text left out",
             "broken": "rows that cannot be read left out",
             "unscored": "without a score left out",
             "short": f"lines of fewer than {SHORTEST} words left out",
         }
-        parts = [f"{self.counts[key]:,} {text}" for key, text in said.items() if self.counts[key]]
+        parts = [f"{self.counts[key]:,} {text}" for key, text in labels.items() if self.counts[key]]
         return "; ".join([f"{len(self):,} {self.kind} with {len(self.texts):,} different texts", *parts]) + "."
 
 
@@ -109,7 +110,7 @@ def read_examples(sources: Sequence[str], columns: Columns | None = None) -> Exa
 
 def find_columns(source: str, score: str | None = None) -> Columns:
     """Find the columns of a source by their names; the score's can be given."""
-    names = source_columns(source)
+    names = column_names(source)
     if names is None:  # plain lines
         if score is not None:
             raise DataError(f"{source} has a text a line and no columns, but the score column {score!r} was given.")
@@ -150,7 +151,7 @@ def _kind(columns: Columns) -> Kind:
 
 def _read(source: str, columns: Columns, counts: Counter[str]) -> Iterator[tuple[tuple[str, ...], float | None]]:
     numbers = () if columns.score is None else (columns.score,)
-    for row in read_source(source, (*columns.texts, *numbers), numbers=numbers):
+    for row in read_rows(source, (*columns.texts, *numbers), numbers=numbers):
         if row.problem is not None:
             counts["empty" if row.problem == "is empty" else "broken"] += 1
             continue
@@ -173,7 +174,7 @@ def _number(text: str) -> float:
 
 
 def _check(examples: Examples, where: str) -> None:
-    """Raise for what no form can learn from, before an encoder is run over it."""
+    """Raise for examples that nothing can be learned from, before an encoder is run over them."""
     if len(examples) < LEAST:
         raise DataError(
             f"{where}: {examples.summary()} At least {LEAST} examples are needed, of which a part is held out to "

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from s2sent.atomic import atomic_file
-from s2sent.data.corpus import Corpus, is_file_name
+from s2sent.data.corpus import Corpus
+from s2sent.data.rows import is_file_name
 from s2sent.data.senteval import Pairs, Samples, STSTask, Task, Text, TransferTask
 from s2sent.data.sources import Source, is_wheel
 from s2sent.errors import ConfigError, DataError, ModelError

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import s2sent
 from s2sent.atomic import atomic_file, lock
-from s2sent.data.corpus import Corpus, is_file_name
+from s2sent.data.corpus import Corpus
+from s2sent.data.rows import is_file_name
 from s2sent.data.senteval import Pairs, Task
 from s2sent.errors import ConfigError, DataError
 from s2sent.experiments.inputs import DEV

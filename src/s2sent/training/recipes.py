@@ -54,7 +54,7 @@ class Recipe(Options):
         evaluate_every: Steps between validations.
         dev: How the best step is chosen. `stsb`: by STS-B dev, from S2SENT_DATA. `heldout`: by alignment and uniformity
             of held-out lines. `auto`: the first if it is there, else the second. `none`: the last step is kept. Or by
-            scored pairs in a .csv or .tsv file (sentence1, sentence2, score).
+            scored pairs in a table with the columns sentence1, sentence2 and score.
         seed: Decides the data's order, dropout and the new weights.
         precision: `bf16` computes in bfloat16 if the machine can; weights stay in fp32.
         gradient_checkpointing: Compute blocks again in the backward pass instead of keeping their activations.

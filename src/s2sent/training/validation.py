@@ -13,8 +13,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from s2sent.data.corpus import Corpus
+from s2sent.data.rows import read_rows
 from s2sent.data.senteval import find_folder, read_sts
-from s2sent.data.text import format_of, read_rows
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.training.recipes import DEV_CHOICES
 from s2sent.untrusted import exists, shown
@@ -133,13 +133,11 @@ def stsb(part: str) -> Similarity:
 
 
 def read_pairs(path: Path) -> Similarity:
-    """Read scored pairs from a .csv or .tsv file with the columns sentence1, sentence2 and score."""
-    if format_of(path) not in (".csv", ".tsv"):
-        raise DataError(f"{path}: scored pairs are read from .csv or .tsv files.")
+    """Read scored pairs from a table with the columns sentence1, sentence2 and score."""
     first, second, gold = [], [], []
-    for row in read_rows(path, ("sentence1", "sentence2", "score")):
+    for row in read_rows(path, ("sentence1", "sentence2", "score"), numbers=("score",)):
         if problem := row.problem or _pair_problem(*row.texts):
-            raise DataError(f"{path}, line {row.number} {problem}. Mend or remove the line.")
+            raise DataError(f"{path}, line {row.number} {problem}. Correct or remove the line.")
         first.append(row.texts[0])
         second.append(row.texts[1])
         gold.append(float(row.texts[2]))
@@ -155,4 +153,4 @@ def _pair_problem(first: str, second: str, score: str) -> str | None:
         legal = math.isfinite(float(score))
     except ValueError:
         legal = False
-    return None if legal else f"has the score {score!r}, which is no number"
+    return None if legal else f"has the score {score!r}, which is not a number"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from s2sent.atomic import sync, write_error
-from s2sent.data.text import Label
+from s2sent.data.rows import Label
 from s2sent.errors import ConfigError, ModelError, S2SentError
 from s2sent.vectors.encoder import (
     WINDOW,

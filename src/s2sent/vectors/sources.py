@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
-from s2sent.data.text import FORMATS, LONGEST_LINE, Label, Row, format_of, read_rows
+from s2sent.data.rows import FORMATS, LONGEST_LINE, Label, Row, format_of, read_rows
 from s2sent.errors import ConfigError, DataError
 from s2sent.untrusted import exists, is_folder, lone_surrogate, open_file, readable
 from s2sent.vectors.encoder import WINDOW

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sent.data.text import LONGEST_LINE, read_rows, read_texts
+from s2sent.data.rows import LONGEST_LINE, read_rows
 from s2sent.errors import DataError
 
 TEXTS = [
@@ -20,6 +20,12 @@ TEXTS = [
     "naïve 東京 Ω",
     "line separator \u2028 and \x85 inside",
 ]
+
+
+def texts_of(path: Path, *columns: str) -> list[str]:
+    rows = list(read_rows(path, columns))
+    assert all(row.problem is None for row in rows)
+    return [row.texts[0] for row in rows]
 
 
 def write(path: Path, texts: list[str]) -> Path:
@@ -42,13 +48,13 @@ def write(path: Path, texts: list[str]) -> Path:
 @pytest.mark.parametrize("ending", [".txt", ".csv", ".tsv", ".jsonl", ".parquet"])
 def test_every_format_gives_the_same_texts(tmp_path: Path, ending: str) -> None:
     texts = [text for text in TEXTS if ending != ".tsv" or "\t" not in text]
-    assert read_texts(write(tmp_path / f"a{ending}", texts)) == texts
+    assert texts_of(write(tmp_path / f"a{ending}", texts)) == texts
 
 
 def test_windows_line_ends_and_byte_order_mark_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nlast without an end")
-    assert read_texts(path) == ["one", "two", "last without an end"]
+    assert texts_of(path) == ["one", "two", "last without an end"]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1))
@@ -62,21 +68,13 @@ def test_a_bad_line_is_named_and_does_not_stop_the_reading(tmp_path: Path) -> No
     path.write_bytes(b"good\nb\xe4d\ngood again\n")
     rows = list(read_rows(path))
     assert [(row.number, row.problem) for row in rows] == [(1, None), (2, "is not valid UTF-8"), (3, None)]
-    with pytest.raises(DataError, match=r"a\.txt, line 2 is not valid UTF-8"):
-        read_texts(path)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"one\n\nthree\n", "line 2 is empty"),
-        ("a.txt", b"", "no text"),
         ("a.txt", b"GIF89a\0\0", "not text"),
         ("a.doc", b"x", r"Legal: \.txt"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', "line 2 has a int in 'text'"),
-        ("a.jsonl", b'{"text": "x"}\n{"other": "y"}\n', "line 2 has no text in 'text'"),
-        ("a.jsonl", b'{"text": "x"}\n{"text"', "line 2 is not JSON"),
-        ("a.csv", b"id,text\n1,x\n2\n", "line 3 has 1 columns instead of 2"),
         ("a.csv", b"", "is empty"),
         ("a.csv", b'text\n"never closed\nabc\n', "line 3 cannot be read as csv"),
         ("a.csv", b"a,b\n1,2\n", r"several columns \(a, b\)"),
@@ -87,21 +85,40 @@ def test_bad_files_say_what_is_wrong_and_where(tmp_path: Path, name: str, conten
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(DataError, match=message) as error:
-        read_texts(path)
+        list(read_rows(path))
     assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', (2, "has a value of type int in 'text', not text")),
+        ("a.jsonl", b'{"text": "x"}\n{"other": "y"}\n', (2, "has no text in 'text'")),
+        ("a.jsonl", b'{"text": "x"}\n{"text"', (2, "is not JSON")),
+        ("a.jsonl", b'{"text": "x"}\n\n', (2, "is empty")),
+        ("a.csv", b"id,text\n1,x\n2\n", (3, "has 1 columns instead of 2")),
+        ("a.csv", b"id,text\n1,x\n\n", (3, "is empty")),
+    ],
+)
+def test_bad_rows_say_what_is_wrong(tmp_path: Path, name: str, content: bytes, problem: tuple[int, str]) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    good, bad = read_rows(path, ("text",))
+    assert (good.texts, good.problem) == (("x",), None)
+    assert (bad.number, bad.problem) == problem
 
 
 def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt does not exist"):
-        read_texts(tmp_path / "none.txt")
+        texts_of(tmp_path / "none.txt")
     with pytest.raises(DataError, match=r"no column 'body'. It has: id, text"):
-        read_texts(write(tmp_path / "a.csv", TEXTS), column="body")
+        texts_of(write(tmp_path / "a.csv", TEXTS), "body")
 
 
 @pytest.mark.parametrize("columns", [{"sentence": ["x"], "id": [1]}, {"body": ["x"]}])
 def test_the_usual_or_only_column_needs_no_name(tmp_path: Path, columns: dict[str, Any]) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    assert read_texts(tmp_path / "a.parquet") == ["x"]
+    assert texts_of(tmp_path / "a.parquet") == ["x"]
 
 
 @pytest.mark.data
