@@ -24,7 +24,7 @@ from sentence_transformers.sentence_transformer.modules import LayerNorm, Poolin
 
 import s2sent
 from conftest import DIM, SENTENCES
-from model.tiny import enliven, pooling_of, tiny
+from model.tiny import edit, enliven, pooling_of, refused, tiny
 from s2sent import SelectionConfig
 from s2sent.errors import ModelError, S2SentError
 from s2sent.model.weights import read_header
@@ -46,23 +46,10 @@ def saved(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "model"))
 
 
-def edit(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 def edit_module(folder: Path, index: int, **changes: Any) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     modules[index].update(changes)
     (folder / "modules.json").write_text(json.dumps(modules))
-
-
-def refused(folder: Path, *named: str) -> str:
-    """Loading fails with our error, which names all of `named`."""
-    with pytest.raises(ModelError) as error:
-        s2sent.load(folder, device="cpu")
-    for name in named:
-        assert name in str(error.value)
-    return str(error.value)
 
 
 # --- saved as it was ----------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -14,9 +16,25 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 import s2sent
 from conftest import DEPTH, PRE_NORM
 from s2sent import SelectivePooling
+from s2sent.errors import ModelError
 from selection import oracle
 
 OPTIONS: dict[str, Any] = {"blocks": 3, "frequencies": 4, "reduction": 4}
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change keys of a json file, which may be new."""
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**values, **changes}))
+
+
+def refused(folder: Path, *named: str) -> str:
+    """Loading fails with our error, which names all of `named`."""
+    with pytest.raises(ModelError) as error:
+        s2sent.load(folder, device="cpu")
+    for name in named:
+        assert name in str(error.value)
+    return str(error.value)
 
 
 def pooling_of(model: SentenceTransformer) -> SelectivePooling:

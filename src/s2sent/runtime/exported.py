@@ -22,6 +22,8 @@ from s2sent.untrusted import Table, any_error_as, exists, lone_surrogate, open_f
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+RUNTIMES = {"onnxruntime": ("s2sent.runtime.onnxruntime", "OnnxEncoder")}
+"""What can run an export, by the name that its config has: the module, and the class in it."""
 TOKENIZER = "tokenizer.json"
 FORMAT = 2
 """Raised when an older version of this package could not run what a newer one writes."""
@@ -51,7 +53,7 @@ class ExportConfig:
         similarity: How `similarity` compares two vectors.
         prepared: How many of the tokenizer's normalizers do what `framing` does already: they are for other programs
             that run this folder.
-        runtime: What runs the graph.
+        runtime: What runs the graph: a key of `RUNTIMES`.
         files: The size of each file, by which a truncated one is found.
     """
 
@@ -65,7 +67,7 @@ class ExportConfig:
     prompts: dict[str, str] = field(default_factory=dict)
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
     prepared: int = 0
-    runtime: Literal["onnxruntime"] = "onnxruntime"
+    runtime: str = "onnxruntime"
     files: dict[str, int] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -86,6 +88,8 @@ class ExportConfig:
                 f"{FORMAT}. Upgrade s2sent, or export the model with this version."
             )
         config = table.to(cls)
+        if config.runtime not in RUNTIMES:
+            raise table.fail("runtime", f"must be one of {', '.join(RUNTIMES)}, got {shown(config.runtime)}")
         framing = config.framing
         for key, size in (("dimension", config.dimension), ("framing.room", framing.room)):
             if not 1 <= size <= _MAX_SIZE:

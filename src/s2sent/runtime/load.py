@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sent.errors import ConfigError
 from s2sent.model.folder import is_export, locate
-from s2sent.runtime.exported import ExportConfig, ExportedEncoder
+from s2sent.runtime.exported import RUNTIMES, ExportConfig, ExportedEncoder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -60,9 +60,6 @@ def load_folder(
 def open_export(folder: Path, *, threads: int | None = None) -> ExportedEncoder:
     """Open an exported folder with the runtime that its config names."""
     config = ExportConfig.read(folder)
-    module, name = _RUNTIMES[config.runtime]
+    module, name = RUNTIMES[config.runtime]
     encoder: ExportedEncoder = getattr(import_module(module), name)(folder, threads=threads, config=config)
     return encoder
-
-
-_RUNTIMES = {"onnxruntime": ("s2sent.runtime.onnxruntime", "OnnxEncoder")}
