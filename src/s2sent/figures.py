@@ -15,7 +15,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of so many inches."""
+    """Return an empty figure of this size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

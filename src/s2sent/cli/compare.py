@@ -79,7 +79,7 @@ def compare(
 
 
 class Wanted(NamedTuple):
-    """A method as it was asked for."""
+    """A method of the command line."""
 
     name: str
     paths: list[str]
@@ -88,7 +88,7 @@ class Wanted(NamedTuple):
 
 
 def parse_method(item: str) -> Wanted:
-    """A method's name and its model folders from `PATH`, `NAME=PATH` or `NAME=PATH,PATH,...`.
+    """Return a method's name and its model folders from `PATH`, `NAME=PATH` or `NAME=PATH,PATH,...`.
 
     A folder that is no model itself but holds model folders stands for those, in the order of their names (seeds).
 

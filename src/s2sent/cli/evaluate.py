@@ -55,7 +55,7 @@ def evaluate(
 ) -> None:
     """Score a model on STS and transfer tasks exactly as SentEval does.
 
-    Finished tasks are kept: a run that was stopped goes on with the others, and a second run is instant.
+    Finished tasks are kept: after an interruption, the same command does the others, and a second run is instant.
     """
     names = task_names(tasks)
     check_output(output)

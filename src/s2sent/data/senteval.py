@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,12 +68,8 @@ class Text(StrEnum):
     RAW = "raw"
 
     @classmethod
-    def of(cls, value: str) -> Self:
-        """Return the member of this name, or raise an error that lists them."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ConfigError(f"text must be one of {', '.join(cls)}, got {value!r}.") from None
+    def _missing_(cls, value: object) -> None:
+        raise ConfigError(f"text must be one of {', '.join(cls)}, got {value!r}.")
 
 
 @dataclass(frozen=True)

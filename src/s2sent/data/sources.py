@@ -125,7 +125,7 @@ class Source:
     text: Text = Text.FILE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", Text.of(self.text))
+        object.__setattr__(self, "text", Text(self.text))
 
     def read(self, task: str) -> Task:
         """Read one task.

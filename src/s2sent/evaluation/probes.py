@@ -5,7 +5,7 @@ so they can share the work of a step, as long as each keeps what decides its res
 for every classifier), its order of samples (numpy's stream, reseeded for every classifier), its ragged last batch,
 its own Adam state and its own early stop. What makes it fast:
 
-- Fits on the same rows with different regularisers (a *cohort member* and its ``regs``) read the same batches: one
+- Fits on the same rows with different regularisers (a *cohort member* and its `regs`) read the same batches: one
   gather of rows serves all of them, their weights side by side in one matrix product.
 - All members step together: one batched product forward, one back; softmax's gradient is written down, not traced.
 - A member whose regularisers have all stopped leaves the batch.
@@ -19,14 +19,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from s2sent.errors import ConfigError
+from s2sent.options import Options, Rule, at_least, option
 
 CHUNK = 24
 """Fits that step together in one worker: enough to fill an operation, few enough that a batch stays in its cache."""
@@ -34,51 +34,39 @@ CHUNK = 24
 Rows = NDArray[np.int64]
 
 
-class Optimizer(StrEnum):
-    """SentEval's two optimizers, with torch's default rates (1e-3 and 1e-2)."""
+@dataclass(frozen=True, kw_only=True)
+class ProbeConfig(Options):
+    """How a probe is trained; the defaults are SentEval's default configuration.
 
-    ADAM = "adam"
-    RMSPROP = "rmsprop"
+    Args:
+        kfold: Folds.
+        optimizer: With torch's default rates: 1e-3 (`adam`) and 1e-2 (`rmsprop`).
+        batch_size: Samples per step.
+        tenacity: The check without improvement after this many others stops the fit; improvements do not reset it.
+        epoch_size: Passes over the data between two checks on the development set.
+        max_epoch: At most this many passes.
+        regs: The regularisers that are tried.
+        seed: Of weights, order and folds.
+        validation_split: The part of the training rows that stops the final fit, which has no development set.
+    """
 
-
-@dataclass(frozen=True)
-class ProbeConfig:
-    """How a probe is trained; the values are SentEval's default configuration."""
-
-    kfold: int = 10
-    optimizer: Optimizer = Optimizer.ADAM
-    batch_size: int = 64
-    tenacity: int = 5
-    """The check without improvement after this many others stops the fit; improvements do not reset the count."""
-    epoch_size: int = 4
-    """Passes over the data between two checks on the development set."""
-    max_epoch: int = 200
-    regs: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2)
-    seed: int = 1111
-    validation_split: float = 0.05
-    """The part of the training rows that stops the final fit, which has no development set of its own."""
-
-    def __post_init__(self) -> None:
-        if self.optimizer not in list(Optimizer):
-            raise ConfigError(f"optimizer must be one of {', '.join(Optimizer)}, not {self.optimizer!r}.")
-        object.__setattr__(self, "optimizer", Optimizer(self.optimizer))
-        for name in ("batch_size", "epoch_size", "max_epoch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.kfold < 2:
-            raise ConfigError(f"kfold must be at least 2, not {self.kfold}.")
-        if self.tenacity < 0:
-            raise ConfigError(f"tenacity must not be negative, as {self.tenacity} is.")
-        if not self.regs or min(self.regs) < 0:
-            raise ConfigError(f"regs must be one or more numbers that are not negative, not {self.regs}.")
-        if not 0 < self.validation_split < 1:
-            raise ConfigError(f"validation_split must lie between 0 and 1, not at {self.validation_split}.")
+    kfold: int = option(10, at_least(2))
+    optimizer: Literal["adam", "rmsprop"] = option("adam")
+    batch_size: int = option(64, at_least(1))
+    tenacity: int = option(5, at_least(0))
+    epoch_size: int = option(4, at_least(1))
+    max_epoch: int = option(200, at_least(1))
+    regs: tuple[float, ...] = option(
+        (1e-5, 1e-4, 1e-3, 1e-2), Rule(lambda regs: bool(regs) and min(regs) >= 0, "one or more numbers of at least 0")
+    )
+    seed: int = option(1111)
+    validation_split: float = option(0.05, Rule(lambda share: 0 < share < 1, "between 0 and 1"))
 
 
 DEFAULT = ProbeConfig()
 """What papers report."""
 
-FAST = ProbeConfig(kfold=5, optimizer=Optimizer.RMSPROP, batch_size=128, tenacity=3, epoch_size=2)
+FAST = ProbeConfig(kfold=5, optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
 """SentEval's configuration for looking in between: quicker, and not comparable with reported scores."""
 
 
@@ -86,7 +74,7 @@ FAST = ProbeConfig(kfold=5, optimizer=Optimizer.RMSPROP, batch_size=128, tenacit
 class Fit:
     """Train on these rows, once for each regulariser.
 
-    Without ``dev``, the first ``validation_split`` of a permutation of ``train`` is held out to stop the fit.
+    Without `dev`, the first `validation_split` of a permutation of `train` is held out to stop the fit.
     """
 
     train: Rows
@@ -116,14 +104,14 @@ class Features:
         self.matrix[:, self.dim] = 1.0
 
     def predict(self, weight: Tensor, rows: Rows | None = None) -> NDArray[np.int64]:
-        """The class of each row under ``weight`` (..., k, d): (..., rows)."""
+        """The class of each row under `weight` (..., k, d): (..., rows)."""
         matrix = self.matrix if rows is None else self.matrix.index_select(0, torch.from_numpy(rows))
         logits = weight @ matrix.T  # (..., k, rows)
         return logits.argmax(-2).numpy()
 
 
 def initial_weight(dim: int, width: int, classes: int, seed: int) -> Tensor:
-    """The weights ``nn.Linear(dim, classes)`` starts from after ``torch.manual_seed(seed)``, as (k, width)."""
+    """The weights `nn.Linear(dim, classes)` starts from after `torch.manual_seed(seed)`, as (k, width)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         linear = torch.nn.Linear(dim, classes)
@@ -138,7 +126,7 @@ def train_probes(
 ) -> list[Fitted]:
     """Train every fit with every one of its regularisers; the results are those of one fit at a time.
 
-    Fits with the same number of batches to a pass and of regularisers step together. Returned in the order of ``fits``.
+    Fits with the same number of batches to a pass and of regularisers step together. Returned in the order of `fits`.
     """
     orders = [_order(fit, config) for fit in fits]
     cohorts: dict[tuple[int, int], list[int]] = {}
@@ -213,7 +201,7 @@ class _State:
     moments: list[Tensor]
     """Adam's two, RMSprop's one; each (f, r, k, d)"""
     decay: Tensor
-    """(f, r, 1, 1) the regulariser: L2 in the gradient, as torch's ``weight_decay``, not AdamW's."""
+    """(f, r, 1, 1) the regulariser: L2 in the gradient, as torch's `weight_decay`, not AdamW's."""
 
     def keep(self, active: Tensor) -> None:
         self.member, self.weight, self.decay = self.member[active], self.weight[active], self.decay[active]
@@ -237,7 +225,7 @@ class _Cohort:
         self.state = _State(
             member=torch.arange(f),
             weight=start.expand(f, r, k, d).clone(),
-            moments=[torch.zeros(f, r, k, d) for _ in range(2 if config.optimizer is Optimizer.ADAM else 1)],
+            moments=[torch.zeros(f, r, k, d) for _ in range(2 if config.optimizer == "adam" else 1)],
             decay=torch.tensor(regs, dtype=torch.float32).view(f, r, 1, 1),
         )
         self.steps = 0
@@ -282,7 +270,7 @@ class _Cohort:
             self._step(batches[:, start : start + size], weights[:, start : start + size])
 
     def _step(self, rows: Tensor, weight: Tensor) -> None:
-        """One optimizer step of every active fit on its batch ``rows`` (f, s)."""
+        """One optimizer step of every active fit on its batch `rows` (f, s)."""
         f, r, k, d = self.state.weight.shape
         s = rows.shape[1]
         flat = rows.reshape(-1)
@@ -293,7 +281,7 @@ class _Cohort:
         gradient = torch.bmm(error.view(f, r * k, s), batch, out=self._buffer("gradient", f, r * k, d)).view(f, r, k, d)
         gradient.addcmul_(self.state.weight, self.state.decay)
         self.steps += 1
-        if self.config.optimizer is Optimizer.ADAM:
+        if self.config.optimizer == "adam":
             first, second = self.state.moments
             first.lerp_(gradient, 1 - 0.9)
             second.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)

@@ -25,12 +25,8 @@ class Aggregation(StrEnum):
     WMEAN = "wmean"
 
     @classmethod
-    def of(cls, value: str) -> Self:
-        """Return the member of this name, or raise an error that lists them."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ConfigError(f"aggregation must be one of {', '.join(cls)}, got {value!r}.") from None
+    def _missing_(cls, value: object) -> None:
+        raise ConfigError(f"aggregation must be one of {', '.join(cls)}, got {value!r}.")
 
 
 @dataclass(frozen=True)

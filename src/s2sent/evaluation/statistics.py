@@ -25,13 +25,13 @@ class Summary:
 
 
 def summarize(values: ArrayLike) -> Summary:
-    """Mean and standard deviation over runs."""
+    """Return mean and standard deviation over runs."""
     array = _runs(values, "a summary", least=1)
     return Summary(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None, len(array))
 
 
 def paired_t_test(scores: ArrayLike, baseline: ArrayLike) -> float:
-    """Two-sided p of Student's t-test on the differences of runs that share a seed.
+    """Return the two-sided p of Student's t-test on the differences of runs that share a seed.
 
     Runs that all differ by the very same amount have no spread to test against, which speaks for nothing: p is 1.
     """
@@ -100,7 +100,7 @@ class Resampled:
 
 
 def average(parts: Sequence[Resampled], weights: Sequence[float] | None = None) -> Resampled:
-    """The (weighted) mean of values whose data were resampled independently of each other."""
+    """Return the (weighted) mean of values whose data were resampled independently of each other."""
     value = np.average([part.value for part in parts], weights=weights)
     return Resampled(float(value), np.average([part.drawn for part in parts], axis=0, weights=weights))
 
@@ -142,7 +142,7 @@ def _bootstrap(score: ScoreDraws, samples: int, resamples: int, seed: Seed) -> R
 
 
 def _ranker(values: Floats) -> ScoreDraws:
-    """A function from draws to the ranks of these values in each; sorts once, where ranking every draw would always."""
+    """Return a function from draws to the ranks of these values in each. It sorts once, not for every draw."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))

@@ -58,9 +58,9 @@ def evaluate(
     """
     warn = warnings.warn if listener is None else listener.note
     listener = listener or Listener()
-    source = Source(data, Text.of(text))
+    source = Source(data, Text(text))
     config = probe_config(probes)
-    chosen = Aggregation.of(aggregation)
+    chosen = Aggregation(aggregation)
     loaded = _load(tasks, source)  # all of them first: a missing file is an error before an hour of work
     encoder = as_encoder(model, name)
     folder = cache_folder() / "results" if cache is True else Path(cache) if cache else None
@@ -125,7 +125,7 @@ def _score(task: Task, vectors: Vectors, config: ProbeConfig) -> TaskResult:
     if isinstance(task, TransferTask):
         return score_transfer(task, vectors, config)
     result = score_sts(task, vectors)
-    if task.name == "STS-B":  # while its vectors are at hand: nobody has to encode them again to look at their shape
+    if task.name == "STS-B":  # while its vectors are there
         try:
             result.details["geometry"] = asdict(geometry(task, vectors))
         except S2SentError as error:

@@ -82,8 +82,8 @@ class Profile:
         seeds: How many, from 0 on.
         depth: The number of blocks that the experiments' block numbers are meant for; see `scale_blocks`.
         recipe: On top of the paper's preset.
-        dev_every: Every so many-th pair of STS-B dev decides the best step.
-        every: By task: only every so many-th pair or sentence is scored.
+        dev_every: Every n-th pair of STS-B dev decides the best step.
+        every: By task: only every n-th pair or sentence is scored.
         probes: The transfer probes' configuration.
     """
 

@@ -47,7 +47,7 @@ class BackboneInput:
 
 @cache
 def backbone_input(given: str) -> BackboneInput:
-    """Look at a backbone: a folder, a name on the hub, or `embedded` for the one of the demo extra."""
+    """Return the input for a backbone: a folder, a name on the hub, or `embedded` for the one of the demo extra."""
     from s2sent.model.fingerprint import fingerprint_folder
     from s2sent.model.folder import check_model, locate
 
@@ -95,7 +95,7 @@ def _embedded() -> str:
 
 @cache
 def corpus_fingerprint(sources: tuple[str, ...]) -> str:
-    """A digest of the text itself: of the files' bytes, or of what a hub's dataset reads."""
+    """Return a digest of the text itself: of the files' bytes, or of what a hub's dataset reads."""
     digest = hashlib.sha256()
     for source in sources:
         if is_file_name(source):
@@ -110,7 +110,7 @@ def corpus_fingerprint(sources: tuple[str, ...]) -> str:
 
 
 def available(tasks: Sequence[str], data: str | None) -> tuple[str, ...]:
-    """The tasks that can be scored with this data; without STS-B dev, which is for choosing the step."""
+    """Return the tasks that can be scored with this data, without STS-B dev, which is for choosing the step."""
     if not is_wheel(data):
         return tuple(name for name in tasks if name != DEV)
     if "STS-B" not in tasks:
@@ -141,7 +141,7 @@ class Evaluation:
 
     Attributes:
         tasks: The tasks' names.
-        every: By task: only every so many-th pair or sentence counts.
+        every: By task: only every n-th pair or sentence is scored.
         dev_every: The same for STS-B dev, which decides the best step.
         probes: The transfer probes' configuration.
         data: Where the data is; None: S2SENT_DATA.
@@ -178,8 +178,8 @@ class Evaluation:
 
 @cache
 def read_task(name: str, every: int, data: str | None, text: str) -> Task:
-    """A task of which only every so many-th sample is kept, in every subset or split."""
-    task = Source(data, Text.of(text)).read(name)
+    """Read a task and keep every n-th sample of every subset or split."""
+    task = Source(data, Text(text)).read(name)
     if every == 1:
         return task
     note = f"{name}: only every {every}th sample, so the score compares with no published one"
@@ -194,7 +194,7 @@ def read_task(name: str, every: int, data: str | None, text: str) -> Task:
 
 
 def _thin(samples: Samples, every: int) -> Samples:
-    """Every so many-th sample of each class, so that no class is lost."""
+    """Keep every n-th sample of each class, so that no class is lost."""
     rows = np.sort(np.concatenate([np.flatnonzero(samples.labels == k)[::every] for k in np.unique(samples.labels)]))
     pick = [int(row) for row in rows]
     second = None if samples.second is None else tuple(samples.second[row] for row in pick)
@@ -203,7 +203,7 @@ def _thin(samples: Samples, every: int) -> Samples:
 
 @cache
 def read_digest(name: str, every: int, data: str | None, text: str) -> str:
-    """A digest of every sentence and every gold score or label of a thinned task."""
+    """Return a digest of every sentence and every gold score or label of a thinned task."""
     task = read_task(name, every, data, text)
     digest = hashlib.sha256()
     for sentence in task.sentences():

@@ -2,7 +2,7 @@
 
 FOLDER/<key>.json          a finished run
 FOLDER/failed/<key>.json   a run that failed, with its error; tried again when the command is given again
-FOLDER/.claims/<key>       locked by whoever is doing this run; the kernel unlocks it when that process ends
+FOLDER/.claims/<key>       locked by the process that does this run; the lock ends with it
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Store:
             raise ConfigError(f"The store {folder} cannot be written: {error.strerror}.") from error
 
     def get(self, key: str) -> Record | None:
-        """The record of a finished run; None if it is not finished.
+        """Return the record of a finished run; None if it is not finished.
 
         Raises:
             DataError: the file is there but is no record of this run.
@@ -44,40 +44,40 @@ class Store:
         return _read(self.folder / f"{key}.json", key)
 
     def failure(self, key: str) -> Record | None:
-        """What went wrong the last time; None if nothing did."""
+        """Return the record of a failed run; None if it did not fail."""
         return _read(self.failures / f"{key}.json", key)
 
     def failed_at(self, key: str) -> int | None:
-        """When it failed the last time, to be compared with another such time; None: it did not, or is done since."""
+        """Return when it failed the last time, to compare with another such time; None if it did not."""
         try:
             return (self.failures / f"{key}.json").stat().st_mtime_ns
         except OSError:
             return None
 
     def has(self, key: str) -> bool:
-        """Whether a run is finished."""
+        """Return whether a run is finished."""
         return (self.folder / f"{key}.json").exists()
 
     def records(self) -> list[Record]:
-        """Every finished run, in the order of keys."""
+        """Return every finished run, in the order of keys."""
         found = [self.get(path.stem) for path in sorted(self.folder.glob("*.json"))]
         return [record for record in found if record is not None]
 
     def put(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep a finished run; only for whoever holds its claim."""
+        """Store a finished run. The caller must hold its claim."""
         _write(self.folder / f"{key}.json", {"key": key, **record})
         (self.failures / f"{key}.json").unlink(missing_ok=True)
 
     def put_failure(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep what went wrong."""
+        """Store a failure."""
         _write(self.failures / f"{key}.json", {"key": key, **record})
 
     @contextmanager
     def claim(self, key: str) -> Iterator[bool]:
-        """Claim a run: whether it is ours. Nobody else gets it until we are done or dead."""
+        """Claim a run and return whether that worked. No other process gets it until this one is done or ends."""
         with lock(self._claims / key, wait=False) as ours:
             if ours:
-                for folder in (self.folder, self.failures):  # what a killed predecessor left half-written
+                for folder in (self.folder, self.failures):  # of a process that was killed
                     for leftover in folder.glob(f".{key}.json.*.writing"):
                         leftover.unlink(missing_ok=True)
             yield ours
@@ -93,14 +93,14 @@ def _read(path: Path, key: str) -> Record | None:
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write it whole: a reader never meets half a file, nor does a power cut."""
+    """Write it atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(to_text(record).encode())
 
 
 def to_text(record: Mapping[str, Any]) -> str:
-    """Json with a line for each key: short enough to read, and it makes small differences in a repository."""
+    """Return json with a line for each key: readable, and with small differences in a repository."""
     lines = [
         f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
         for name, value in record.items()
