@@ -19,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
+import s2sent
 from conftest import SENTENCES
 from model.tiny import tiny
 from s2sent.errors import ConfigError, DataError
@@ -518,3 +519,18 @@ def test_a_mistake_leaves_nothing_behind_that_the_mended_command_meets(
     begun.folder.mkdir()
     begun.begin({"column": None}, restart=False)  # as a kill before the first part leaves it
     assert encode(model, tmp_path / "in.csv", output, column="body").vectors == 1
+
+
+def test_texts_in_memory_are_returned_as_vectors(model: SentenceTransformer, tmp_path: Path) -> None:
+    expected = model.encode(TEXTS)
+    np.testing.assert_allclose(s2sent.encode(model, TEXTS), expected, atol=2e-6)
+    assert s2sent.encode(model, TEXTS[0]).shape == (32,)
+    assert s2sent.encode(model, []).size == 0
+    cut = s2sent.encode(model, TEXTS, dim=5, normalize=True)
+    np.testing.assert_allclose(cut, expected[:, :5] / np.linalg.norm(expected[:, :5], axis=1, keepdims=True), atol=1e-5)
+    model.save(str(tmp_path / "saved"))
+    np.testing.assert_allclose(s2sent.encode(tmp_path / "saved", TEXTS[:2], device="cpu"), expected[:2], atol=2e-6)
+    with pytest.raises(ConfigError, match="precision must be float32 without an output file"):
+        s2sent.encode(model, TEXTS, precision="int8")
+    with pytest.raises(ConfigError, match="dim=33 is more than"):
+        s2sent.encode(model, TEXTS, dim=33)
