@@ -187,6 +187,13 @@ def test_without_a_cache_nothing_is_written(folder: Path, tmp_path: Path, monkey
     assert list((tmp_path / "cache" / "results").rglob("*.json"))
 
 
+def test_tasks_of_ones_own_are_scored(folder: Path) -> None:
+    task = replace(read_sts(folder, "STS-B"), name="mine")
+    report = evaluate(hashed, [task, read_transfer(folder, "CR")], probes=QUICK, cache=False)
+    known = evaluate(hashed, "STS-B,CR", data=folder, probes=QUICK, cache=False)
+    assert report.headlines() == {"mine": known.headlines()["STS-B"], "CR": known.headlines()["CR"]}
+
+
 def test_a_missing_file_is_said_before_anything_is_encoded(folder: Path, tmp_path: Path) -> None:
     (folder / "MRPC/msr_paraphrase_test.txt").unlink()
     encoder = Counting()
