@@ -12,8 +12,7 @@ from conftest import SENTENCES
 from model.tiny import pooling_of, tiny
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.figures import check_figure_path
-from s2sent.model.inspection import inspect
-from s2sent.model.inspection_figure import draw
+from s2sent.model.inspection import draw, inspect
 
 
 def test_shares_are_the_mean_weights_that_encode_uses(bert: Path) -> None:

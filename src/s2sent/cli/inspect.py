@@ -27,13 +27,12 @@ def inspect(
     """Show the share of every block in each sentence's vector."""
     if plot is not None:
         check_figure_path(plot)
+    from s2sent.model.inspection import draw
     from s2sent.model.inspection import inspect as look
 
     inspection = look(open_model(model), sentences)
     console.print(shares_table(inspection))
     if plot is not None:
-        from s2sent.model.inspection_figure import draw
-
         save_figure(draw(inspection), plot)
         console.print(f"Drawn to {escape(str(plot))}")
 

@@ -125,7 +125,8 @@ class TorchEncoder:
 
         for sample in (*_SAMPLES[:2], _SAMPLES[2] * min(self.pipeline.max_tokens, 5000)):
             host = dict(self.model.preprocess([sample], prompt=self.pipeline.prompt or None))
-            ours = {name: torch.from_numpy(row) for name, row in self.pipeline.pad(self._framed(sample)).items()}
+            framed = [self.pipeline.frame(tokens) for tokens in self.pipeline.tokenize([sample])]
+            ours = {name: torch.from_numpy(array) for name, array in self.pipeline.pad(framed).items()}
             alike = all(torch.equal(host[name].cpu(), tensor) for name, tensor in ours.items() if name in host)
             tensors = [name for name, value in host.items() if isinstance(value, torch.Tensor) and name not in ours]
             if "input_ids" not in host or not alike or any(bool(host[name].any()) for name in tensors):
@@ -134,9 +135,6 @@ class TorchEncoder:
                     "know: its vectors would not be the model's. Encode with model.encode instead."
                 )
         return {name: value for name, value in host.items() if name not in ours and name not in tensors}
-
-    def _framed(self, text: str) -> list[list[int]]:
-        return [self.pipeline.frame(tokens) for tokens in self.pipeline.tokenize([text])]
 
 
 def text_encoder(
@@ -243,39 +241,31 @@ def encode_tokens(
     options = options or EncodeOptions()
     pipeline = encoder.pipeline
     done = Encoded(np.zeros((len(tokens), encoder.dimension), dtype=np.float32))
-    pieces: list[tuple[int, list[int]]] = []  # a text's place, and tokens of it that fit
-    split: set[int] = set()
+    pieces: list[tuple[int, int, list[int]]] = []  # a text's place, and tokens of it from the start-th on
     for place, content in enumerate(tokens):
-        if not pipeline.accepts(content) and not (options.allow_empty and pipeline.encodes_empty):
-            done.problems[place] = (
-                "has only special tokens, and nothing to select from"
-                if content
-                else "has nothing in it that the model's tokenizer can read"
-            )
-        elif options.long == "mean" and len(content) > pipeline.room:
-            split.add(place)
-            starts = range(0, len(content), pipeline.room)
-            pieces += [(place, content[start : start + pipeline.room]) for start in starts]
-        else:
-            pieces.append((place, content))
         done.long += len(content) > pipeline.room
+        if pipeline.accepts(content) or (options.allow_empty and pipeline.encodes_empty):
+            step = pipeline.room if options.long == "mean" else max(len(content), 1)
+            starts = range(0, max(len(content), 1), step)
+            pieces += [(place, start, content[start : start + step]) for start in starts]
+        elif content:
+            done.problems[place] = "has only special tokens, and nothing to select from"
+        else:
+            done.problems[place] = "has nothing in it that the model's tokenizer can read"
 
-    sequences = [pipeline.frame(content) for _, content in pieces]
+    sequences = [pipeline.frame(content) for _, _, content in pieces]
     for batch in token_batches([len(sequence) for sequence in sequences], options.budget(encoder)):
-        for index, vector in _embed(encoder, sequences, batch, done.problems, pieces):
-            place, content = pieces[index]
-            if place in split:
-                done.vectors[place] += vector * np.float32(len(content) / len(tokens[place]))
+        for index, vector in _embed(encoder, sequences, batch):
+            place, _, content = pieces[index]
+            if isinstance(vector, str):
+                done.problems[place] = vector
             else:
-                done.vectors[place] = vector
+                done.vectors[place] += vector * np.float32(len(content) / len(tokens[place]) if content else 1)
         if on_texts is not None:
-            on_texts(sum(pieces[index][0] not in split for index in batch))
-    if split:
-        places = sorted(split)
-        if encoder.normalizes:
-            done.vectors[places] = unit(done.vectors[places])
-        if on_texts is not None:
-            on_texts(len(places))
+            on_texts(sum(pieces[index][1] == 0 for index in batch))
+    averaged = sorted({place for place, start, _ in pieces if start})
+    if averaged and encoder.normalizes:
+        done.vectors[averaged] = unit(done.vectors[averaged])
     for place in np.flatnonzero(~np.isfinite(done.vectors).all(axis=1)).tolist():
         done.problems.setdefault(place, NOT_FINITE)
     return done
@@ -285,21 +275,17 @@ NOT_FINITE = "has no finite vector"
 
 
 def _embed(
-    encoder: TextEncoder,
-    sequences: Sequence[list[int]],
-    batch: list[int],
-    problems: dict[int, str],
-    pieces: Sequence[tuple[int, list[int]]],
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    """Yield the batch's vectors by their index; what the model refuses becomes its text's problem."""
+    encoder: TextEncoder, sequences: Sequence[list[int]], batch: list[int]
+) -> Iterator[tuple[int, NDArray[np.float32] | str]]:
+    """Yield the batch's vectors by their index, or why the model refuses one."""
     try:
         yield from zip(batch, encoder.embed([sequences[index] for index in batch]), strict=True)
     except DataError as error:
         if len(batch) == 1:
-            problems[pieces[batch[0]][0]] = f"is refused by the model: {error}"
+            yield batch[0], f"is refused by the model: {error}"
             return
         for index in batch:  # one by one the text is found
-            yield from _embed(encoder, sequences, [index], problems, pieces)
+            yield from _embed(encoder, sequences, [index])
 
 
 def encode_texts(
