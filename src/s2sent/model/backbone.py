@@ -53,7 +53,7 @@ class Backbone:
         lowest = 1 if isinstance(selection.blocks, int) else 0
         if min(numbers) < lowest or max(numbers) > self.depth:
             raise ConfigError(
-                f"blocks={selection.blocks} reaches beyond {self.name}, which has {self.depth} blocks. Legal: 1 to "
+                f"blocks={selection.blocks} reaches beyond {self.name}, which has {self.depth} blocks. Give 1 to "
                 f"{self.depth} for the last so many, or their numbers from 1 to {self.depth} (0: the embeddings)."
             )
         if list(numbers) != sorted(set(numbers)):

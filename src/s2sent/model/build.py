@@ -49,7 +49,7 @@ def build(
         device: Where to run; by default the best there is.
         hub: `token`, `revision`, `cache_folder`, `local_files_only` for a backbone from the hub.
         model_kwargs: Passed on to the backbone's `from_pretrained`: `dtype`, `attn_implementation`, …
-        **options: Fields of `SelectionConfig`.
+        **options: Fields of `SelectionConfig`; what is not given has that class's defaults (the paper's selection).
 
     Example:
         >>> model = build("bert-base-uncased", blocks=3, frequencies=4)     # doctest: +SKIP
@@ -115,7 +115,7 @@ def _set_max_length(encoder: Transformer, max_length: int | None) -> None:
         special = encoder.tokenizer.num_special_tokens_to_add() if encoder.tokenizer is not None else 0
     if max_length <= special or (limit is not None and max_length > limit):
         raise ConfigError(
-            f"max_length={max_length} is not legal: with {special} special tokens it is at least {special + 1}, and "
-            f"this backbone has {limit or 'unlimited'} positions."
+            f"max_length must be from {special + 1} (there are {special} special tokens) to {limit or 'any number'} "
+            f"(the backbone's positions), got {max_length}."
         )
     encoder.max_seq_length = max_length

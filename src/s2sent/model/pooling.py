@@ -68,9 +68,7 @@ class SelectivePooling(Module):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         if pooling not in get_args(PoolingMode):
-            raise ConfigError(
-                f"pooling={pooling!r} is not known. Legal: {', '.join(map(repr, get_args(PoolingMode)))}."
-            )
+            raise ConfigError(f"pooling must be one of {', '.join(map(repr, get_args(PoolingMode)))}, got {pooling!r}.")
         if not isinstance(selection, SelectionConfig):
             selection = SelectionConfig.from_dict(selection or {})
         self.selector = Selector(dim, selection)
@@ -125,7 +123,7 @@ class SelectivePooling(Module):
         check_inputs_of(model)
 
     def detach(self) -> None:
-        """Stop listening to the encoder, for a selector that is taken out of a model."""
+        """Remove the hooks from the encoder, for a selector that is taken out of a model."""
         if self._stream is not None:
             self._stream.detach()
             self._stream = None
@@ -175,7 +173,7 @@ class SelectivePooling(Module):
     def _chosen_of(self, hidden_states: tuple[Tensor, ...]) -> list[Tensor]:
         if self._backbone is not None:
             return self._backbone.choose(hidden_states, self._backbone.indices(self.selection))
-        # Appended to a model by hand, behind the host's back: count from the hidden states, no norm is known.
+        # Appended to a model by hand, so `on_model_ready` was not called: count from the hidden states, without a norm.
         plain = Backbone("the encoder", len(hidden_states) - 1, None, None)
         return plain.choose(hidden_states, plain.indices(self.selection))
 
@@ -196,7 +194,7 @@ class SelectivePooling(Module):
                 return (layout.mask & (layout.position == layout.of_token(last))).float()
 
     def _check_text(self, features: Mapping[str, Any], layout: TokenLayout) -> None:
-        """Raise for a sentence that cannot be pooled; not while a compiler reads along, which sees no values."""
+        """Raise for a sentence that cannot be pooled; not while the model is compiled, when there are no values."""
         if torch.compiler.is_compiling():
             return
         if layout.mask.numel() == 0:

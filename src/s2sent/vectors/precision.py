@@ -61,9 +61,9 @@ class Form:
 
     def __post_init__(self) -> None:
         if self.precision not in list(Precision):
-            raise ConfigError(f"precision={self.precision!r} is not known. Legal: {', '.join(Precision)}.")
+            raise ConfigError(f"precision must be one of {', '.join(Precision)}, got {self.precision!r}.")
         if self.dim is not None and self.dim < 1:
-            raise ConfigError(f"dim={self.dim} keeps nothing. Give at least 1, or leave it out to keep all.")
+            raise ConfigError(f"dim must be at least 1, got {self.dim}. Leave it out to keep all.")
 
     def check(self, dimension: int) -> None:
         """Raise unless vectors of this dimension can be cut so."""
