@@ -65,7 +65,7 @@ def test_the_sentence_alone_is_cut(bert: Path) -> None:
     assert ids[-len(encoder.frame.suffix) :] == list(encoder.frame.suffix)
     whole = s2sent.build(bert, blocks=2, frequencies=2, template="auto")
     assert len(pipeline_of(whole[0]).token_ids(["a " * 500])[0]) == 128
-    with pytest.raises(ConfigError, match="max_length must be from .* got 128"):
+    with pytest.raises(ConfigError, match=r"max_length must be from .* got 128"):
         s2sent.build(bert, blocks=2, frequencies=2, template="auto", max_length=128)
 
 
