@@ -1,11 +1,11 @@
-"""Where this package keeps what can be made again."""
+"""The cache folder."""
 
 import os
 from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """``S2SENT_CACHE`` if set, else ``s2sent`` in the user's cache folder (``XDG_CACHE_HOME`` or ``~/.cache``)."""
+    """Return `S2SENT_CACHE` if set, else `s2sent` in the user's cache folder (`XDG_CACHE_HOME` or `~/.cache`)."""
     own = os.environ.get("S2SENT_CACHE")
     if own:
         return Path(own).expanduser()

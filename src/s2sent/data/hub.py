@@ -1,4 +1,4 @@
-"""The same data by name from the Hugging Face hub, for machines that reach it."""
+"""Evaluation data from the Hugging Face hub."""
 
 import shutil
 import tarfile
@@ -30,7 +30,7 @@ RAW_DATASETS: dict[str, tuple[str, str]] = {
 
 
 def fetch_senteval(cache: Path) -> Path:
-    """SentEval's folder as SimCSE ships it, downloaded once and unpacked under ``cache``.
+    """Return SentEval's folder as SimCSE has it, downloaded once and unpacked in `cache`.
 
     Raises:
         DataError: the hub cannot be reached, or what it gives is not such an archive.
@@ -42,7 +42,7 @@ def fetch_senteval(cache: Path) -> Path:
         with _fetching(f"{SENTEVAL_REPOSITORY}/{SENTEVAL_ARCHIVE}", "give a folder with --data or in S2SENT_DATA"):
             archive = hf_hub_download(SENTEVAL_REPOSITORY, SENTEVAL_ARCHIVE, repo_type="dataset")
         cache.mkdir(parents=True, exist_ok=True)
-        # Unpacked beside its place and moved when whole: a run that is killed leaves no half folder that looks done.
+        # Unpacked beside its place and moved when complete: a killed process leaves no half folder.
         with tempfile.TemporaryDirectory(dir=cache) as unpacked:
             try:
                 with tarfile.open(archive) as tar:
@@ -57,7 +57,7 @@ def fetch_senteval(cache: Path) -> Path:
 
 
 def read_raw_sts(task: str) -> STSTask:
-    """One STS task with raw text from MTEB's datasets on the hub.
+    """Return an STS task with raw text, from MTEB's datasets on the hub.
 
     Raises:
         DataError: the hub cannot be reached, or the dataset is not what it was.
@@ -83,7 +83,7 @@ def read_raw_sts(task: str) -> STSTask:
 
 @contextmanager
 def _fetching(name: str, offline: str) -> Iterator[None]:
-    """Turn whatever goes wrong with the hub into one error, instead of a line for each of the client's attempts."""
+    """Turn any error of the hub's client into one `DataError`, without a line for each of its attempts."""
     from huggingface_hub.utils import logging
 
     shown = logging.get_verbosity()

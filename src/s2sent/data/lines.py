@@ -1,8 +1,4 @@
-"""Lines of a text file, checked as they are read.
-
-Every reader of this package starts here, so that a missing file, bytes in another encoding or a line that was
-damaged before we met it are said once, in one way: the file, the line, what to do.
-"""
+"""The lines of SentEval's files, read whole: one bad byte is an error that names the file and the line."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +20,7 @@ class Lines:
         return len(self.rows)
 
     def fail(self, index: int, problem: str) -> DataError:
-        """An error that names the file, the line (counted from 1) and its text, cut to what fits on a screen."""
+        """Return an error that names the file, the line (counted from 1) and its text, shortened."""
         text = self.rows[index]
         shown = text if len(text) <= 80 else text[:77] + "..."
         return DataError(f"{self.path}, line {index + 1}: {problem}: {shown!r}")
@@ -33,12 +29,12 @@ class Lines:
 def read_lines(path: Path, encoding: str = "utf-8", *, hint: str = "") -> Lines:
     r"""Read a file into lines; only "\n" and "\r\n" end a line.
 
-    Python's ``splitlines`` also breaks at U+0085, U+2028 and form feeds, which occur inside damaged sentences and
+    Python's `splitlines` also breaks at U+0085, U+2028 and form feeds, which occur inside damaged sentences and
     would shift every label below them by one.
 
     Args:
         path: the file.
-        encoding: ``utf-8`` (a byte order mark is dropped) or ``latin-1``.
+        encoding: `utf-8` (a byte order mark is dropped) or `latin-1`.
         hint: how to get the file, added to the message when it is missing.
 
     Raises:
@@ -48,7 +44,7 @@ def read_lines(path: Path, encoding: str = "utf-8", *, hint: str = "") -> Lines:
 
 
 def decode_lines(data: bytes, path: str, encoding: str = "utf-8") -> Lines:
-    """The same for bytes that are at hand already, such as a member of a zip; ``path`` names them in messages."""
+    """Do the same for bytes, such as a member of a zip; `path` names them in messages."""
     if encoding == "utf-8":
         data = data.removeprefix(b"\xef\xbb\xbf")
     try:
@@ -85,12 +81,12 @@ def is_mojibake(text: str) -> bool:
 
 
 def words(text: str) -> str:
-    """The text as SentEval passes it on: split at white space, joined by single spaces."""
+    """Return the text as SentEval does: split at white space, joined by single spaces."""
     return " ".join(text.split())
 
 
 def damage_notes(where: str, sentences: Iterable[str]) -> list[str]:
-    """What an honest report says about these sentences: how many are empty, how many damaged. They are kept."""
+    """Return notes for the report: how many sentences are empty, how many are damaged. They are kept."""
     empty = damaged = 0
     for sentence in sentences:
         empty += not sentence
@@ -105,5 +101,5 @@ def damage_notes(where: str, sentences: Iterable[str]) -> list[str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 pair``, ``2 pairs``."""
+    """Return a number with its noun: `1 pair`, `2 pairs`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
