@@ -159,6 +159,9 @@ def test_a_dataset_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("datasets.load_dataset", load)
     assert [example[0] for example in Corpus(["someone/lines"])] == LINES
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: [{"id": 1, "body": line} for line in LINES])
+    assert [example[0] for example in Corpus(["someone/lines"])] == LINES  # the only column with text
+    monkeypatch.setattr("datasets.load_dataset", load)
     with pytest.raises(DataError, match=r"has no column 'body'\. It has: id, text"):
         Corpus(["someone/lines"], ["body"]).check()
 

@@ -62,10 +62,12 @@ class _Table:
     Attributes:
         names: Its columns; None if it has none.
         read: Gives, for some columns, the number and the values of each row, or a problem instead of values.
+        only_text: The one column that has text, if that is known.
     """
 
     names: list[str] | None
     read: Callable[[list[str]], Iterator[tuple[int, list[Any] | str]]]
+    only_text: str | None = None
 
 
 def read_rows(
@@ -98,7 +100,7 @@ def read_rows(
         elif not table.names:  # an empty dataset
             return
         else:
-            chosen = [_choose_column(source, table.names, column) for column in columns or (None,)]
+            chosen = [_choose_column(source, table.names, column) for column in columns or (table.only_text,)]
             wanted = chosen if label is None else [*chosen, _choose_column(source, table.names, label)]
         for number, values in table.read(wanted):
             yield _row(number, values, chosen, label, numbers)
@@ -305,7 +307,8 @@ def _hub_table(source: str) -> _Table:
         for number, row in enumerate(chain(first, remaining), start=1):
             yield number, [row.get(name) for name in wanted]
 
-    return _Table([name for row in first for name in row], read)
+    texts = [name for row in first for name, value in row.items() if isinstance(value, str)]
+    return _Table([name for row in first for name in row], read, texts[0] if len(texts) == 1 else None)
 
 
 def _row(number: int, values: list[Any] | str, columns: list[str], label: str | None, numbers: Sequence[str]) -> Row:
