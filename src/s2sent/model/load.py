@@ -65,8 +65,7 @@ def load_sentence_model(
             processor_kwargs={"trust_remote_code": False},
             config_kwargs={"trust_remote_code": False},
         )
-        _try_tokenizer(model)
-    return _checked(model, checked)
+        return _checked(model, checked)
 
 
 def _load_backbone(folder: Path, *, device: str | None, model_kwargs: dict[str, Any] | None) -> SentenceTransformer:
@@ -79,22 +78,18 @@ def _load_backbone(folder: Path, *, device: str | None, model_kwargs: dict[str, 
 
     with _loading(checked):
         encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs={**(model_kwargs or {}), **SAFE})
+        if limit := max_tokens(encoder.auto_model):  # the host may allow more than there are positions for
+            encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
         model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
-        _try_tokenizer(model)
-    if (limit := max_tokens(encoder.auto_model)) is not None:  # the host may allow more than there are positions for
-        encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
-    return _checked(model, checked)
+        return _checked(model, checked)
 
 
-def _try_tokenizer(model: SentenceTransformer) -> None:
-    """Tokenise a short and a long text: settings that do not work show now, not in the middle of a corpus."""
+def _checked(model: SentenceTransformer, checked: CheckedFolder) -> SentenceTransformer:
+    """Check what only a loaded model shows: whether its tokenizer works, and whether its weights are finite."""
     from sentence_transformers.base.modules import Transformer
 
     if isinstance(model[0], Transformer):
         model.preprocess(["A text.", "A longer text. " * 200])
-
-
-def _checked(model: SentenceTransformer, checked: CheckedFolder) -> SentenceTransformer:
     for module, place in zip(model, checked.modules, strict=False):  # a backbone's pooling has no folder
         check_finite(module, checked.stored(place))
     check_inputs_of(model)

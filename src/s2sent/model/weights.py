@@ -160,9 +160,5 @@ def check_finite(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def _name_in_file(name: str, tensors: Mapping[str, Tensor]) -> str:
     """Find a module's weight in its files, where the name may have another prefix."""
     parts = name.split(".")
-    for start in range(len(parts)):
-        ending = ".".join(parts[start:])
-        for key in tensors:
-            if key == ending or key.endswith(f".{ending}"):
-                return key
-    return name
+    endings = [".".join(parts[start:]) for start in range(len(parts))]
+    return next((key for ending in endings for key in tensors if f".{key}".endswith(f".{ending}")), name)
