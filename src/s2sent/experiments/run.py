@@ -140,7 +140,8 @@ def check_precision(precision: str | None, folders: Folders) -> None:
 
 
 def _train(run: Run, folders: Folders, listener: Listener) -> dict[str, Any]:
-    from s2sent.model.pooling import SelectivePooling
+    from s2sent.evaluation.cost import count_parameters
+    from s2sent.experiments.measures import selector_of
 
     work = folders.work / run.key
     tasks = run.evaluation.read()  # a missing file is an error before the training
@@ -154,9 +155,8 @@ def _train(run: Run, folders: Folders, listener: Listener) -> dict[str, Any]:
         with lock(folders.models / f".{output.name}.lock"):  # another run may want the same model
             model, seconds = _trained(run, output, work, folders, listener)
     start = time.perf_counter()
-    selector = next(module for module in model if isinstance(module, SelectivePooling))
     found = _scores(run, _encoder(run, model), tasks, listener)
-    added, total = (sum(p.numel() for p in module.parameters()) for module in (selector, model))
+    added, total = count_parameters(selector_of(model)), count_parameters(model)
     found |= {"parameters": {"added": added, "backbone": total - added}, "weights": _weights(run, model, tasks)}
     found["seconds"] = {"training": seconds, "evaluation": round(time.perf_counter() - start, 1)}
     history = _history(output)
