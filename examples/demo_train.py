@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder or hub name (default: the grammar tagger's DistilBERT)")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--pairs", type=int, default=2800)
+    parser.add_argument("--pairs", type=int, default=5749)
     parser.add_argument("--folder", type=Path, default=Path("demo"))
     options = parser.parse_args()
     logging.disable_progress_bar()

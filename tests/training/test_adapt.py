@@ -27,7 +27,7 @@ from s2sent.training.frozen import TEMPERATURES, split
 from s2sent.vectors.states import StateEncoder
 
 WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
-QUICK = {"steps": 60, "batch_size": 64, "map_learning_rates": (1e-2,)}
+QUICK = {"precision": "fp32", "steps": 60, "batch_size": 64, "map_learning_rates": (1e-2,)}
 BackboneOf = Callable[[str], Path]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,7 @@ from s2sent.model.pooling import SelectivePooling
 from s2sent.options import to_toml
 from s2sent.selection import SelectionConfig, Selector
 from s2sent.training.adapt_recipe import AS_IS, DEFAULT_FORMS, GATES, MAP, TEXT_FORMS, AdaptRecipe
-from s2sent.training.distributed import bf16_problem
+from s2sent.training.distributed import bf16_problem, fastest_precision
 from s2sent.training.frozen import (
     NOISE,
     Contrast,
@@ -217,6 +216,8 @@ class _Adaptation:
         listener: Listener,
         states: Path | None,
     ) -> None:
+        if recipe.precision == "auto":
+            recipe = replace(recipe, precision=fastest_precision(model.device))
         self.recipe, self.examples, self.model, self.listener = recipe, examples, model, listener
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
@@ -427,23 +428,12 @@ class _Adaptation:
         return max(1, self.encoder.backbone.indices(kept.form.selection)[-1])
 
     def _save(self, result: AdaptResult, output: Path, restart: bool) -> None:
-        """Write the folder whole, then put it into its place; what was there before goes last."""
-        output.parent.mkdir(parents=True, exist_ok=True)
-        replaces = restart and (output / MADE).exists()
-        target = output.with_name(f".{output.name}.new") if replaces else output
-        if replaces:
-            shutil.rmtree(target, ignore_errors=True)
-        with atomic_folder(target) as folder:
+        """Write the folder whole, then put it into its place."""
+        with atomic_folder(output, replace=restart and (output / MADE).exists()) as folder:
             result.model.save(str(folder), create_model_card=False)
-            (folder / "recipe.toml").write_text(to_toml(self.recipe.to_dict()), encoding="utf-8")
+            self.recipe.save(folder / "recipe.toml")
             (folder / "README.md").write_text(_card(result, self.recipe, self.examples), encoding="utf-8")
             (folder / MADE).write_text(json.dumps({"identity": self.identity}), encoding="utf-8")
-        if replaces:
-            old = output.with_name(f".{output.name}.old")
-            shutil.rmtree(old, ignore_errors=True)
-            output.rename(old)
-            target.rename(output)
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _speedup(whole: SentenceTransformer, adapted: SentenceTransformer, texts: list[str], rounds: int = 5) -> float:
@@ -548,11 +538,7 @@ def _card(result: AdaptResult, recipe: AdaptRecipe, examples: Examples) -> str:
     what = _WHAT.get(kept.form.name.removesuffix(MAP), "a gate that selects, per feature and sentence, from its blocks")
     depth = "" if result.speedup is None else f" The upper blocks are removed: {result.speedup:.2f} times as fast."
     is_local = Path(recipe.model).exists()
-    named = replace(
-        recipe,
-        model=Path(recipe.model).name if is_local else recipe.model,
-        data=tuple(Path(name).name if Path(name).exists() else name for name in recipe.data),
-    )
+    named = recipe.with_basenames()
     return _CARD.format(
         title=result.output.name,
         model=named.model,

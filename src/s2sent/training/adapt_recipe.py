@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from s2sent.errors import ConfigError
 from s2sent.options import REQUIRED, Options, Rule, above, at_least, option
 from s2sent.selection.config import SelectionConfig
-from s2sent.training.recipes import Precision
 
 if TYPE_CHECKING:
     from s2sent.training.frozen import TrainingOptions
@@ -57,7 +56,8 @@ class AdaptRecipe(Options):
         held_out: The share of the examples that is held out, to stop training and to choose the form by; at most 2,000
             examples are.
         seed: Decides which examples are held out, their order, and the new weights.
-        precision: `bf16` runs the encoder in bfloat16, if the machine can.
+        precision: `bf16` runs the encoder in bfloat16, if the machine can. `auto`: where that is faster; the saved
+            recipe says which it was.
     """
 
     model: str = option(REQUIRED, paths=True)
@@ -81,7 +81,7 @@ class AdaptRecipe(Options):
     )
     held_out: float = option(0.2, Rule(lambda share: 0 < share <= 0.5, "above 0 and at most 0.5"), group=_TRAINING)
     seed: int = option(0, Rule(lambda seed: 0 <= seed < 2**32, "from 0 to 2³² - 1"), group=_TRAINING)
-    precision: Precision = option("fp32", group=_TRAINING)
+    precision: Literal["fp32", "bf16", "auto"] = option("auto", group=_TRAINING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
