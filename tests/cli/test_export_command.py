@@ -64,6 +64,6 @@ def test_an_export_is_evaluated_compared_and_encodes(
 
 
 def test_without_stsb_the_loss_is_said_to_be_unknown(folder: Path, tmp_path: Path) -> None:
-    said = measured_loss(str(folder / "model"), tmp_path, str(tmp_path / "nowhere"))
+    said = measured_loss(str(folder / "model"), tmp_path, str(tmp_path / "nowhere"), "int8")
     assert said.startswith("The loss was not measured: STS-B could not be read.")
     assert "nowhere" in said

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 import s2sent
 from conftest import make_backbone
 from model.tiny import tiny
-from s2sent.runtime.onnxruntime import OnnxEncoder
+from s2sent.runtime.exported import ExportedEncoder
 
 
 def shallow(folder: Path, family: str, **options: Any) -> SentenceTransformer:
@@ -22,10 +22,10 @@ def shallow(folder: Path, family: str, **options: Any) -> SentenceTransformer:
     return tiny(backbone, **{"blocks": 2, **options})
 
 
-def exported(model: SentenceTransformer, folder: Path, **options: Any) -> OnnxEncoder:
+def exported(model: SentenceTransformer, folder: Path, **options: Any) -> ExportedEncoder:
     s2sent.export(model, folder, **options)
     encoder = s2sent.load(folder)
-    assert isinstance(encoder, OnnxEncoder)
+    assert isinstance(encoder, ExportedEncoder)
     return encoder
 
 

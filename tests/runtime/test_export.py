@@ -28,6 +28,7 @@ from runtime.exports import distances, exported, shallow
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.folder import EXPORT_CONFIG
 from s2sent.model.load import open_encoder
+from s2sent.runtime.exported import ExportedEncoder
 from s2sent.runtime.onnxruntime import OnnxEncoder
 
 TEMPLATES = {
@@ -35,6 +36,7 @@ TEMPLATES = {
     "roberta": "This sentence : ' {sentence} ' means{mask}.",
     "xlm-roberta": 'This sentence : "{sentence}" means {mask}.',
 }
+Made = Callable[..., tuple[SentenceTransformer, ExportedEncoder]]
 ODD = [
     *SENTENCES,
     "  white space\taround\nand within  ",
@@ -46,31 +48,31 @@ ODD = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[SentenceTransformer, OnnxEncoder]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A family's model and its export, made on first use. `bert prompt` has a template."""
-    done: dict[str, tuple[SentenceTransformer, OnnxEncoder]] = {}
+    done: dict[tuple[str, str], tuple[SentenceTransformer, ExportedEncoder]] = {}
 
-    def of(name: str) -> tuple[SentenceTransformer, OnnxEncoder]:
-        if name not in done:
+    def of(name: str, runtime: str = "onnxruntime") -> tuple[SentenceTransformer, ExportedEncoder]:
+        if (name, runtime) not in done:
             family, _, how = name.partition(" ")
             folder = tmp_path_factory.mktemp("export")
             template = {"template": TEMPLATES[family], "max_length": 20} if how == "prompt" else {}
             model = shallow(folder, family, **template)
-            done[name] = model, exported(model, folder / "onnx")
-        return done[name]
+            done[name, runtime] = model, exported(model, folder / runtime, runtime=runtime)
+        return done[name, runtime]
 
     return of
 
 
-Made = Callable[[str], tuple[SentenceTransformer, OnnxEncoder]]
-
 QUICK = ("bert prompt", "roberta prompt", "qwen3")
 LONG = (*(set(FAMILIES) - {"qwen3"}), "xlm-roberta prompt")
+RUNTIMES = ("onnxruntime", "openvino")
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in sorted(LONG))])
-def test_vectors_are_the_models_own(made: Made, name: str) -> None:
-    model, encoder = made(name)
+def test_vectors_are_the_models_own(made: Made, name: str, runtime: str) -> None:
+    model, encoder = made(name, runtime)
     want = model.encode(ODD, batch_size=4)
     assert distances(encoder.encode(ODD, batch_size=4), want).max() < 1e-5
     # Alone, in another order, in one batch: the same.
@@ -119,13 +121,14 @@ def test_fastembed_runs_it(made: Made, name: str) -> None:
     np.testing.assert_allclose(got, model.encode(texts), rtol=1e-4, atol=1e-5)
 
 
-def test_runs_without_torch(made: Made, tmp_path: Path) -> None:
-    model, encoder = made("bert prompt")
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_runs_without_torch(made: Made, tmp_path: Path, runtime: str) -> None:
+    model, encoder = made("bert prompt", runtime)
     code = (
         "import sys, numpy, s2sent\n"
         "encoder = s2sent.load(sys.argv[1], threads=1)\n"
         "numpy.save(sys.argv[2], encoder.encode(sys.argv[3:], normalize_embeddings=True))\n"
-        "heavy = {'torch', 'transformers', 'sentence_transformers', 'onnx'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'sentence_transformers', 'onnx', 'openvino_telemetry'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     vectors = tmp_path / "vectors.npy"
@@ -187,12 +190,13 @@ def test_an_export_of_the_first_format_loads(made: Made, tmp_path: Path) -> None
     encoder = made("bert prompt")[1]
     folder = Path(shutil.copytree(encoder.folder, tmp_path / "old"))
     values = json.loads((folder / EXPORT_CONFIG).read_text())
-    old = {key: value for key, value in values.items() if key not in ("runtime", "similarity")}
+    old = {key: value for key, value in values.items() if key not in ("runtime", "similarity", "bucket")}
     (folder / EXPORT_CONFIG).write_text(json.dumps({**old, "format": 1}))
     assert np.array_equal(s2sent.load(folder).encode(SENTENCES), encoder.encode(SENTENCES))
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize(
     "options",
     [
@@ -207,9 +211,10 @@ def test_an_export_of_the_first_format_loads(made: Made, tmp_path: Path) -> None
     ],
     ids=str,
 )
-def test_every_form_of_selection(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_every_form_of_selection(tmp_path: Path, options: dict[str, Any], runtime: str) -> None:
     model = shallow(tmp_path, "bert", **options)
-    np.testing.assert_allclose(exported(model, tmp_path / "onnx").encode(ODD), model.encode(ODD), rtol=1e-3, atol=1e-4)
+    encoder = exported(model, tmp_path / "exported", runtime=runtime)
+    np.testing.assert_allclose(encoder.encode(ODD), model.encode(ODD), rtol=1e-3, atol=1e-4)
 
 
 def test_int8_keeps_the_direction_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:
@@ -262,8 +267,10 @@ def test_what_is_no_text_is_refused(made: Made) -> None:
         assert encoder.encode([]).shape == (0,)
 
 
-def test_a_damaged_folder_is_named_by_its_file(made: Made, tmp_path: Path) -> None:
-    whole = made("bert prompt")[1].folder
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_damaged_folder_is_named_by_its_file(made: Made, tmp_path: Path, runtime: str) -> None:
+    encoder = made("bert prompt", runtime)[1]
+    whole = encoder.folder
 
     def broken(change: Callable[[Path], object]) -> Path:
         folder = tmp_path / "broken"
@@ -276,23 +283,23 @@ def test_a_damaged_folder_is_named_by_its_file(made: Made, tmp_path: Path) -> No
         values = json.loads((folder / EXPORT_CONFIG).read_text())
         (folder / EXPORT_CONFIG).write_text(json.dumps({**values, **changes}))
 
-    for name in (OnnxEncoder.GRAPH, "tokenizer.json"):
+    for name in (*encoder.FILES, "tokenizer.json"):
         with pytest.raises(ModelError, match=f"{name} is missing"):
             s2sent.load(broken(lambda folder: (folder / name).unlink()))  # noqa: B023
         with pytest.raises(ModelError, match=f"{name} is damaged: it has 100 bytes"):
             s2sent.load(broken(lambda folder: os.truncate(folder / name, 100)))  # noqa: B023
     with pytest.raises(ModelError, match=f"{EXPORT_CONFIG} is not valid json.*damaged"):
         s2sent.load(broken(lambda folder: os.truncate(folder / EXPORT_CONFIG, 100)))
-    with pytest.raises(ModelError, match="has format 99, and this version of s2sent reads up to 2"):
+    with pytest.raises(ModelError, match="has format 99, and this version of s2sent reads up to 3"):
         s2sent.load(broken(lambda folder: write(folder, format=99)))
     with pytest.raises(ModelError, match=f"{EXPORT_CONFIG}: unheard is not known"):
         s2sent.load(broken(lambda folder: write(folder, unheard=1)))
 
     def garbage(folder: Path) -> None:
-        size = (folder / OnnxEncoder.GRAPH).stat().st_size
-        (folder / OnnxEncoder.GRAPH).write_bytes(b"\0" * size)
+        size = (folder / encoder.GRAPH).stat().st_size
+        (folder / encoder.GRAPH).write_bytes(b"\0" * size)
 
-    with pytest.raises(ModelError, match=f"{OnnxEncoder.GRAPH} cannot be run"):
+    with pytest.raises(ModelError, match=f"{encoder.GRAPH} cannot be run"):
         s2sent.load(broken(garbage))
 
 
@@ -309,9 +316,11 @@ def test_what_a_graph_cannot_do_is_said(made: Made, monkeypatch: pytest.MonkeyPa
         s2sent.load(folder, device="cuda")
     with pytest.raises(ConfigError, match="threads must be from 1"):
         s2sent.load(folder, threads=0)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ConfigError, match=r"pip install 's2sent\[onnx\]'"):
-        s2sent.load(folder)
+    for runtime, extra in (("onnxruntime", "onnx"), ("openvino", "openvino")):
+        folder = made("bert prompt", runtime)[1].folder
+        monkeypatch.setitem(sys.modules, runtime, None)
+        with pytest.raises(ConfigError, match=rf"pip install 's2sent\[{extra}\]'"):
+            s2sent.load(folder)
 
 
 class Undecided(Module):

@@ -15,7 +15,7 @@ from runtime.exports import distances, exported
 from s2sent.evaluation.suite import evaluate
 from s2sent.model.build import build
 from s2sent.model.prompts import pipeline_of
-from s2sent.runtime.onnxruntime import OnnxEncoder
+from s2sent.runtime.exported import ExportedEncoder
 
 pytestmark = [pytest.mark.backbone, pytest.mark.data]
 
@@ -33,12 +33,12 @@ def model(minilm: str) -> SentenceTransformer:
 
 
 @pytest.fixture(scope="module")
-def encoder(model: SentenceTransformer, tmp_path_factory: pytest.TempPathFactory) -> OnnxEncoder:
+def encoder(model: SentenceTransformer, tmp_path_factory: pytest.TempPathFactory) -> ExportedEncoder:
     return exported(model, tmp_path_factory.mktemp("minilm") / "onnx")
 
 
 def test_vectors_agree_from_1_to_256_tokens(
-    model: SentenceTransformer, encoder: OnnxEncoder, data_folder: Path
+    model: SentenceTransformer, encoder: ExportedEncoder, data_folder: Path
 ) -> None:
     words = " ".join(lines_of(data_folder, 400)).split()
     cuts = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200, 300]
@@ -51,7 +51,7 @@ def test_vectors_agree_from_1_to_256_tokens(
 
 @pytest.mark.parametrize("template", [None, TEMPLATE])
 def test_tokens_agree_on_thousands_of_real_lines(
-    minilm: str, encoder: OnnxEncoder, data_folder: Path, template: str | None
+    minilm: str, encoder: ExportedEncoder, data_folder: Path, template: str | None
 ) -> None:
     model = build(minilm, template=template, device="cpu")
     pipeline = pipeline_of(model)
@@ -68,7 +68,7 @@ def test_tokens_agree_on_thousands_of_real_lines(
 
 @pytest.mark.long
 def test_int8_costs_little_on_stsb(model: SentenceTransformer, data_folder: Path, tmp_path: Path) -> None:
-    encoder = exported(model, tmp_path / "int8", int8=True)
+    encoder = exported(model, tmp_path / "int8", precision="int8")
     before, after = (
         evaluate(one, "STS-B", data=data_folder, cache=False)["STS-B"].headline() for one in (model, encoder)
     )

@@ -26,6 +26,7 @@ _VOCABULARIES = (
 )
 # Of a hub repository: no code, no pickles, and of graphs only an export's own.
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.md", "model.onnx", "model.onnx.data"]
+_WANTED += ["model.xml", "model.weights"]
 
 
 def locate(model: str | Path, hub: dict[str, Any] | None = None) -> Path:

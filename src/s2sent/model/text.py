@@ -72,6 +72,8 @@ class TextPipeline(TextConfig):
         pad_left: Whether a batch is filled up on the left.
         special: Ids that are no text.
         needs_text: Whether a text of special tokens alone is refused.
+        bucket: A sequence is padded to the next multiple of so many tokens, and a batch has sequences of one such
+            length: then a vector does not depend on the texts beside it. 0: padded to the longest of the batch.
         tokenizer: What `content_tokenizer` returned.
     """
 
@@ -79,6 +81,7 @@ class TextPipeline(TextConfig):
     pad_left: bool = False
     special: frozenset[int] = frozenset()
     needs_text: bool = False
+    bucket: int = 0
     tokenizer: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -118,7 +121,12 @@ class TextPipeline(TextConfig):
 
     def pad(self, sequences: Sequence[Sequence[int]]) -> dict[str, NDArray[np.int64]]:
         """Make one batch of sequences: `input_ids` and `attention_mask`, (b, l) each."""
-        return pad(sequences, self.padding, left=self.pad_left)
+        length = self.padded_length(max(map(len, sequences)))
+        return pad(sequences, self.padding, left=self.pad_left, length=length)
+
+    def padded_length(self, length: int) -> int:
+        """Return the length that a sequence of this length is padded to, as far as that is its own matter."""
+        return min(-(-length // self.bucket) * self.bucket, self.max_tokens) if self.bucket else length
 
     def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
         chunk: list[str] = []
@@ -171,9 +179,11 @@ def special_ids(tokenizer: Any) -> list[int]:
     return [i for i in getattr(tokenizer, "all_special_ids", []) if i not in text]
 
 
-def pad(sequences: Sequence[Sequence[int]], padding: int, *, left: bool = False) -> dict[str, NDArray[np.int64]]:
-    """Make one batch of sequences: `input_ids` and `attention_mask`, (b, l) each."""
-    ids = np.full((len(sequences), max(map(len, sequences))), padding, dtype=np.int64)
+def pad(
+    sequences: Sequence[Sequence[int]], padding: int, *, left: bool = False, length: int | None = None
+) -> dict[str, NDArray[np.int64]]:
+    """Make one batch of sequences: `input_ids` and `attention_mask`, (b, l) each; l is `length` or the longest's."""
+    ids = np.full((len(sequences), length or max(map(len, sequences))), padding, dtype=np.int64)
     mask = np.zeros_like(ids)
     for row, sequence in enumerate(sequences):
         place = slice(ids.shape[1] - len(sequence), None) if left else slice(len(sequence))

@@ -1,12 +1,13 @@
-"""Export a model to ONNX: one graph from token ids to the sentence vector, its tokenizer, and a config."""
+"""Export a model: one graph from token ids to the sentence vector, its tokenizer, and a config."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,14 +19,20 @@ from s2sent.atomic import atomic_folder
 from s2sent.errors import ConfigError, ModelError
 from s2sent.model.load import open_encoder
 from s2sent.model.prompts import padded, pipeline_of
-from s2sent.runtime.exported import TOKENIZER, ExportConfig
+from s2sent.runtime import openvino
+from s2sent.runtime.calibration import builtin_texts, calibration_batches
+from s2sent.runtime.exported import TOKENIZER, ExportConfig, ExportedEncoder, import_runtime
 from s2sent.runtime.graph import quantize, write_graph
+from s2sent.runtime.load import open_export
 from s2sent.runtime.onnxruntime import OnnxEncoder
 
-Precision = Literal["fp32", "int8"]
+Precision = Literal["fp32", "bf16", "int8"]
+Runtime = Literal["onnxruntime", "openvino"]
 
-TOLERANCE = {"fp32": 1e-4, "int8": 0.5}
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "int8": 0.5}
 """The largest cosine distance to torch's vectors. For int8 it finds nonsense only: measure the loss on your task."""
+BUCKET = 8
+"""Tokens: the lengths that OpenVINO pads to are its multiples."""
 
 _WORDS = "Straße, naïve café and 東京: the committee argued at length about whether the old bridge could carry cars. "
 _SAMPLES = (
@@ -45,13 +52,15 @@ class Export:
 
     Attributes:
         folder: The folder.
-        precision: `fp32` or `int8`.
+        runtime: `onnxruntime` or `openvino`.
+        precision: `fp32`, `bf16` or `int8`.
         size: Bytes of the graph with its weights.
         distance: The largest cosine distance to torch's vectors over a few texts.
-        notes: What to know if other programs run it.
+        notes: What to know before it is used.
     """
 
     folder: Path
+    runtime: Runtime
     precision: Precision
     size: int
     distance: float
@@ -62,10 +71,12 @@ def export(
     model: SentenceTransformer | str | Path,
     folder: str | Path,
     *,
+    runtime: Runtime = "onnxruntime",
     precision: Precision = "fp32",
+    calibration: Sequence[str] | None = None,
     hub: dict[str, Any] | None = None,
 ) -> Export:
-    """Export a model to a folder that runs with onnxruntime and tokenizers, without torch.
+    """Export a model to a folder that runs with onnxruntime or OpenVINO, and tokenizers, without torch.
 
     `s2sent.load(folder)` loads it. The graph has everything that the model does from token ids to the vector. Before
     the folder appears, its vectors are compared with the model's own.
@@ -73,19 +84,33 @@ def export(
     Args:
         model: A model, its folder, or its name on the hub: ours, or any other of sentence-transformers.
         folder: Where to write; must not exist, or be empty.
-        precision: `fp32`, or `int8`: faster and four times smaller, at some loss. Measure it on your own task.
+        runtime: `onnxruntime`, whose graph other programs run, too; or `openvino`, which is faster.
+        precision: `fp32`; `bf16` (OpenVINO, on a processor that has it): faster; `int8`: faster still and four times
+            smaller, at some loss. Measure it on your own task.
+        calibration: For int8 in OpenVINO: texts like those that will be encoded. By default Python's documentation.
         hub: `token`, `revision`, `cache_folder`, `local_files_only` for a model from the hub.
 
     Raises:
-        ConfigError: the folder exists, or the extra `onnx` is not installed.
+        ConfigError: the folder exists, the extra `onnx` or `openvino` is not installed, or the precision is not for
+            this runtime or processor.
         ModelError: the model cannot be exported, or the exported graph gives other vectors.
 
     Example:
         >>> s2sent.export("out/my-model", "out/onnx")                # doctest: +SKIP
         >>> s2sent.load("out/onnx").encode(["A sentence."])          # doctest: +SKIP
     """
-    if precision not in TOLERANCE:
-        raise ConfigError(f"precision must be fp32 or int8, got {precision!r}.")
+    if runtime not in get_args(Runtime):
+        raise ConfigError(f"runtime must be onnxruntime or openvino, got {runtime!r}.")
+    legal = ("fp32", "int8") if runtime == "onnxruntime" else get_args(Precision)
+    if precision not in legal:
+        raise ConfigError(f"precision in {runtime} must be {' or '.join(legal)}, got {precision!r}.")
+    static = runtime == "openvino" and precision == "int8"
+    if calibration is not None and not static:
+        raise ConfigError("calibration is for int8 in OpenVINO: the others have nothing to calibrate.")
+    for package in ("onnx", "onnxscript", runtime, *(["nncf"] if static else [])):  # before anything long is done
+        import_runtime(package, "onnx" if runtime == "onnxruntime" else "openvino")
+    if precision == "bf16":
+        openvino.check_bf16(folder)
     if not isinstance(model, SentenceTransformer):
         model = open_encoder(model, device="cpu", hub=hub, model_kwargs={"dtype": torch.float32})
     encoder: Any = model[0]
@@ -94,39 +119,59 @@ def export(
     model.eval()
     try:
         with atomic_folder(Path(folder)) as writing:
-            config = replace(config, prepared=_write_tokenizer(writing, encoder, config, tokenizer))
+            config = replace(
+                config,
+                prepared=_write_tokenizer(writing, encoder, config, tokenizer),
+                runtime=runtime,
+                bucket=BUCKET if runtime == "openvino" else 0,
+            )
             example = padded(encoder, pipeline_of(model).token_ids(_SAMPLES[:2]))
             products = write_graph(model, **example, path=writing / OnnxEncoder.GRAPH)
+            if runtime == "openvino":
+                openvino.convert(writing / OnnxEncoder.GRAPH, writing)
+                for path in writing.glob(f"{OnnxEncoder.GRAPH}*"):
+                    path.unlink()
             # The fp32 graph is checked for int8, too: a wrong graph must not pass for a rounded one.
-            distance = _check(writing, model, config, "fp32")
-            if precision == "int8":
+            distance, exported = _check(writing, model, config, "fp32")
+            if static:
+                batches = calibration_batches(exported.pipeline, calibration or builtin_texts())
+                openvino.quantize(writing, products, batches)
+            elif precision == "int8":
                 exact = writing / "fp32"
                 exact.mkdir()
                 for path in writing.glob(f"{OnnxEncoder.GRAPH}*"):
                     path.rename(exact / path.name)
                 quantize(exact / OnnxEncoder.GRAPH, writing / OnnxEncoder.GRAPH, products)
                 shutil.rmtree(exact)
-                distance = _check(writing, model, config, "int8")
-            size = sum(path.stat().st_size for path in writing.glob(f"{OnnxEncoder.GRAPH}*"))
+            if precision != "fp32":
+                distance, _ = _check(writing, model, config, precision)
+            size = sum(path.stat().st_size for path in writing.glob("model.*"))
     finally:
         model.train(training)
-    note = f"Programs other than s2sent must put the prompt {framing.prompt!r} before every text."
-    return Export(Path(folder), precision, size, distance, (note,) if framing.prompt else ())
+    notes = []
+    if framing.prompt:
+        notes.append(f"Programs other than s2sent must put the prompt {framing.prompt!r} before every text.")
+    if static and calibration is None:
+        notes.append("int8 was calibrated with Python's documentation. Calibrate with texts like yours: --calibration.")
+    return Export(Path(folder), runtime, precision, size, distance, tuple(notes))
 
 
-def _check(writing: Path, model: SentenceTransformer, config: ExportConfig, precision: Precision) -> float:
-    """Write the config, and return the largest distance of the folder's vectors to the model's."""
+def _check(
+    writing: Path, model: SentenceTransformer, config: ExportConfig, precision: Precision
+) -> tuple[float, ExportedEncoder]:
+    """Write the config, and return the largest distance of the folder's vectors to the model's, and what gave them."""
     replace(config, precision=precision).write(writing)
-    distance = _distance(model, OnnxEncoder(writing))
+    exported = open_export(writing)
+    distance = _distance(model, exported)
     if not distance <= TOLERANCE[precision]:
         raise ModelError(
             f"The exported graph, in {precision}, does not give this model's vectors (cosine distance {distance:.1e}), "
             "so nothing was written. Encode with the model in torch, and please report it."
         )
-    return distance
+    return distance, exported
 
 
-def _distance(model: SentenceTransformer, exported: OnnxEncoder) -> float:
+def _distance(model: SentenceTransformer, exported: ExportedEncoder) -> float:
     """Return the largest cosine distance between the two over the samples, in one ragged batch and one by one."""
     runs = ((list(_SAMPLES), 8), (list(_SAMPLES[:3]), 1))
     wanted = np.concatenate([model.encode(texts, batch_size=n, show_progress_bar=False) for texts, n in runs])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,14 +20,18 @@ from s2sent.model.fingerprint import fingerprint_folder
 from s2sent.model.folder import EXPORT_CONFIG, check_links
 from s2sent.model.text import TextConfig, TextPipeline, check_texts, content_tokenizer
 from s2sent.untrusted import Table, any_error_as, exists, lone_surrogate, open_file, shown
+from s2sent.vectors.encoder import batches_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-RUNTIMES = {"onnxruntime": ("s2sent.runtime.onnxruntime", "OnnxEncoder")}
+RUNTIMES = {
+    "onnxruntime": ("s2sent.runtime.onnxruntime", "OnnxEncoder"),
+    "openvino": ("s2sent.runtime.openvino", "OpenVinoEncoder"),
+}
 """What can run an export, by the name that its config has: the module, and the class in it."""
 TOKENIZER = "tokenizer.json"
-FORMAT = 2
+FORMAT = 3
 """Raised when an older version of this package could not run what a newer one writes."""
 
 _HINT = "The export is damaged: copy or export it again."
@@ -46,7 +52,7 @@ class ExportConfig:
         dimension: Features of a vector.
         padding: The token id that fills up a batch.
         special: Token ids that are no text.
-        precision: `fp32` or `int8`.
+        precision: `fp32`, `bf16` or `int8`.
         normalizes: Whether the graph gives every vector length 1.
         needs_text: Whether a text without any token of its own is refused.
         prompts: Texts that can be put before every text, by name.
@@ -54,6 +60,7 @@ class ExportConfig:
         prepared: How many of the tokenizer's normalizers do what `framing` does already: they are for other programs
             that run this folder.
         runtime: What runs the graph: a key of `RUNTIMES`.
+        bucket: A text is padded to the next multiple of so many tokens; 0: to the longest text of its batch.
         files: The size of each file, by which a truncated one is found.
     """
 
@@ -61,13 +68,14 @@ class ExportConfig:
     dimension: int
     padding: int
     special: tuple[int, ...]
-    precision: str = "fp32"
+    precision: Literal["fp32", "bf16", "int8"] = "fp32"
     normalizes: bool = False
     needs_text: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
     prepared: int = 0
     runtime: str = "onnxruntime"
+    bucket: int = 0
     files: dict[str, int] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -94,6 +102,8 @@ class ExportConfig:
         for key, size in (("dimension", config.dimension), ("framing.room", framing.room)):
             if not 1 <= size <= _MAX_SIZE:
                 raise table.fail(key, f"must be from 1 to {_MAX_SIZE}, got {size}")
+        if not 0 <= config.bucket <= _MAX_SIZE:
+            raise table.fail("bucket", f"must be from 0 to {_MAX_SIZE}, got {config.bucket}")
         ids = (*framing.prefix, *framing.suffix, framing.mask or 0, framing.unknown or 0)
         for key, tokens in (("framing", ids), ("padding", (config.padding,)), ("special", config.special)):
             for token in tokens:
@@ -104,6 +114,28 @@ class ExportConfig:
                 raise table.fail("files", f"names {name!r}, which is not a file of the folder")
             _check_size(folder / name, size)
         return config
+
+
+def import_runtime(package: str, extra: str) -> Any:
+    """Import a package that an extra installs.
+
+    openvino and nncf report to their makers that they are used, unless the package that does so is missing. Here it
+    is missing: nothing about a user's work leaves the machine.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    reports = "openvino_telemetry"
+    loaded = sys.modules.get(reports)
+    sys.modules[reports] = None  # type: ignore[assignment]
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise ConfigError(f"This needs {package}, which is not installed: pip install 's2sent[{extra}]'.") from error
+    finally:
+        del sys.modules[reports]
+        if loaded is not None:
+            sys.modules[reports] = loaded
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -118,7 +150,7 @@ def _check_size(path: Path, size: int) -> None:
 
 
 class ExportedEncoder(ABC):
-    """An exported model. A runtime is a subclass with a graph's file name, `_open` and `_run`.
+    """An exported model. A runtime is a subclass with the names of its files, `_open` and `_run`.
 
     Args:
         folder: The exported folder.
@@ -127,6 +159,8 @@ class ExportedEncoder(ABC):
     """
 
     GRAPH: ClassVar[str]
+    FILES: ClassVar[tuple[str, ...]]
+    """The graph's files, which must be there."""
 
     def __init__(self, folder: str | Path, *, threads: int | None = None, config: ExportConfig | None = None) -> None:
         if threads is not None and not 1 <= threads <= _MAX_THREADS:
@@ -139,12 +173,15 @@ class ExportedEncoder(ABC):
             padding=self.config.padding,
             special=frozenset(self.config.special),
             needs_text=self.config.needs_text,
+            bucket=self.config.bucket,
             tokenizer=content_tokenizer(tokenizer, literal=self.config.framing.literal),
         )
         self.prompts = self.config.prompts
         self.similarity_fn_name = self.config.similarity
         self.dimension = self.config.dimension
         self.normalizes = self.config.normalizes
+        for name in self.FILES:
+            open_file(self.folder / name, error=ModelError, hint=_HINT).close()  # the runtime would wait for a FIFO
         with any_error_as(self._cannot_run):
             self._session = self._open(self.folder / self.GRAPH, threads)
 
@@ -169,12 +206,20 @@ class ExportedEncoder(ABC):
         return self.dimension
 
     def embed(self, sequences: Sequence[Sequence[int]]) -> Vectors:
-        """Pad framed sequences to one batch, run it, and return its vectors: (b, dimension).
+        """Pad framed sequences, run them, and return their vectors: (b, dimension).
+
+        Sequences that are padded to one length are one batch.
 
         Raises:
             DataError: there is a sequence without text.
         """
         self.pipeline.check_text(sequences)
+        vectors = np.empty((len(sequences), self.dimension), dtype=np.float32)
+        for rows in batches_of(self.pipeline, sequences):
+            vectors[rows] = self._embed_batch([sequences[row] for row in rows])
+        return vectors
+
+    def _embed_batch(self, sequences: Sequence[Sequence[int]]) -> Vectors:
         with any_error_as(self._cannot_run):
             vectors = self._run(**self.pipeline.pad(sequences))
         graph = shown(self.folder / self.GRAPH)
@@ -228,9 +273,7 @@ class ExportedEncoder(ABC):
             return np.array([])  # without a dimension, as sentence-transformers does
         sequences = [pipeline.frame(tokens) for tokens in pipeline.tokenize(texts)]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        # Longest first: what does not fit into memory shows at once.
-        order = sorted(range(len(texts)), key=lambda row: -len(sequences[row]))
-        batches: Any = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        batches: Any = list(batches_of(pipeline, sequences, rows=batch_size))
         if show_progress_bar:
             from rich.progress import track
 

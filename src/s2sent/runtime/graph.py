@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from s2sent.errors import ConfigError, ModelError
+from s2sent.errors import ModelError
 from s2sent.model.pooling import SelectivePooling
 
 INPUTS = ("input_ids", "attention_mask")
@@ -62,10 +61,8 @@ def write_graph(model: SentenceTransformer, input_ids: Tensor, attention_mask: T
         path: The file. A very large model's weights are put beside it.
 
     Raises:
-        ConfigError: what exporting needs is not installed.
         ModelError: the model has something that cannot be exported.
     """
-    check_installed()
     pipeline = _Graph(model).eval()
     dynamic = torch.export.Dim.DYNAMIC
     try:
@@ -170,15 +167,6 @@ def _strip_notes(graph: Any) -> None:
     for item in (graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         item.ClearField("metadata_props")
         item.ClearField("doc_string")
-
-
-def check_installed() -> None:
-    """Raise a `ConfigError` unless all that an export needs is there, before anything long is done."""
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            import_module(name)
-        except ImportError as error:
-            raise ConfigError(f"Export needs {name}, which is not installed: pip install 's2sent[onnx]'.") from error
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sent.errors import ConfigError
-from s2sent.runtime.exported import ExportedEncoder, Vectors
+from s2sent.runtime.exported import ExportedEncoder, Vectors, import_runtime
 
 
 class OnnxEncoder(ExportedEncoder):
@@ -22,14 +21,10 @@ class OnnxEncoder(ExportedEncoder):
     """
 
     GRAPH = "model.onnx"
+    FILES = (GRAPH,)
 
     def _open(self, path: Path, threads: int | None) -> Any:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ConfigError(
-                "An exported model runs in onnxruntime, which is not installed: pip install 's2sent[onnx]'."
-            ) from error
+        onnxruntime = import_runtime("onnxruntime", "onnx")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # its warnings are about its own optimisations
         # A thread that spins while it waits takes the core from one that works: in some processes a third of the speed.

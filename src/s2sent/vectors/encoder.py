@@ -163,22 +163,44 @@ def text_encoder(
     return loaded if hasattr(loaded, "embed") else TorchEncoder(loaded, fingerprint=fingerprint)
 
 
-def token_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def token_batches(
+    lengths: Sequence[int], budget: int | None = None, rows: int | None = None, *, mixed: bool = True
+) -> Iterator[list[int]]:
     """Put places together into batches of at most `budget` tokens, padding included; the longest come first.
 
     A sequence that is longer than the budget is a batch of its own.
 
+    Args:
+        lengths: The padded length of each place.
+        budget: Tokens to a batch, padding included; None: any number.
+        rows: Places to a batch; None: any number.
+        mixed: Whether a batch may have several lengths.
+
     >>> list(token_batches([2, 9, 3, 3], budget=8))
     [[1], [2, 3], [0]]
+    >>> list(token_batches([8, 16, 8, 16, 16], rows=2, mixed=False))
+    [[1, 3], [4], [0, 2]]
     """
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
+        if batch and (
+            (budget is not None and (len(batch) + 1) * lengths[batch[0]] > budget)
+            or len(batch) == rows
+            or (not mixed and lengths[place] != lengths[batch[0]])
+        ):
             yield batch
             batch = []
         batch.append(place)
     if batch:
         yield batch
+
+
+def batches_of(
+    pipeline: TextPipeline, sequences: Sequence[Sequence[int]], budget: int | None = None, rows: int | None = None
+) -> Iterator[list[int]]:
+    """Put sequences together into batches as their model wants them: of one padded length, or of any (`bucket`)."""
+    lengths = [pipeline.padded_length(len(sequence)) for sequence in sequences]
+    return token_batches(lengths, budget, rows, mixed=not pipeline.bucket)
 
 
 @dataclass(frozen=True)
@@ -254,7 +276,7 @@ def encode_tokens(
             done.problems[place] = "has nothing in it that the model's tokenizer can read"
 
     sequences = [pipeline.frame(content) for _, _, content in pieces]
-    for batch in token_batches([len(sequence) for sequence in sequences], options.budget(encoder)):
+    for batch in batches_of(pipeline, sequences, options.budget(encoder)):
         for index, vector in _embed(encoder, sequences, batch):
             place, _, content = pieces[index]
             if isinstance(vector, str):
