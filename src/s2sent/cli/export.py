@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -49,17 +50,18 @@ def export(
 
     s2sent.load, encode, evaluate and compare take the folder like any model.
     """
-    from s2sent.data.rows import read_texts
+    from s2sent.data.corpus import Corpus
     from s2sent.model.load import no_bars
     from s2sent.runtime.export import export as write
 
+    texts = None if calibration is None else [text for text, *_ in islice(Corpus([str(calibration)]), 100_000)]
     with no_bars(), errors.status("Exporting"):
         done = write(
             model,
             output,
             runtime=runtime.value,
             precision=precision.value,
-            calibration=None if calibration is None else read_texts(calibration),
+            calibration=texts,
         )
     console.print(
         f"{escape(str(output))}: {done.runtime}, {done.precision}, {done.size / 1e6:,.1f} MB, "
