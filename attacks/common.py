@@ -142,7 +142,7 @@ class Attack:
         variants: Named changes to a new folder.
         loads: Whether the folder may be loaded, as long as no code is run and no file opened that must not be.
         works_on_host: Variants that work with plain `SentenceTransformer(folder)`; they are tried there first.
-        modules: The model: `own`, `dense`, `router` or `export`.
+        modules: The model: `own`, `dense`, `router`, `export` or `openvino`.
         entry_points: What to try; by default everything.
         loading_is_harm: Variants of `works_on_host` whose harm is that the folder loads: wrong weights, or files from
             outside that Rust opens, which is not seen here. For the others code must run, or a file be opened.
@@ -191,7 +191,7 @@ sys.addaudithook(WATCH.hook)
 
 @cache
 def new_model(kind: str) -> Path:
-    """Make a tiny model once: `own` (Transformer and SelectivePooling), `dense`, `router` or `export`."""
+    """Make a tiny model once: `own` (Transformer and SelectivePooling), `dense`, `router` or an export."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense, Router, Transformer
@@ -214,6 +214,8 @@ def new_model(kind: str) -> Path:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(kinds, names, strict=True)))
     if kind == "export":
         return make_export(root / kind, tokenizer)
+    if kind == "openvino":
+        return as_openvino(make_export(root / kind, tokenizer))
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(vocabulary),
@@ -247,6 +249,17 @@ def make_export(folder: Path, tokenizer: Any, values: tuple[float, ...] = (1.0, 
     size = (folder / "tokenizer.json").stat().st_size
     config = {"format": 1, "framing": framing, "dimension": 4, "padding": 0, "special": [0, 1, 2, 3, 4]}
     (folder / "s2sent_export.json").write_text(json.dumps({**config, "files": {"tokenizer.json": size}}))
+    return folder
+
+
+def as_openvino(folder: Path) -> Path:
+    """Make an export for OpenVINO of one for onnxruntime."""
+    from s2sent.runtime.openvino import convert
+
+    convert(folder / "model.onnx", folder)
+    (folder / "model.onnx").unlink()
+    config = json.loads((folder / "s2sent_export.json").read_text())
+    (folder / "s2sent_export.json").write_text(json.dumps({**config, "format": 3, "runtime": "openvino", "bucket": 8}))
     return folder
 
 

@@ -20,7 +20,7 @@ from s2sent.model.fingerprint import fingerprint_folder
 from s2sent.model.folder import EXPORT_CONFIG, check_links
 from s2sent.model.text import TextConfig, TextPipeline, check_texts, content_tokenizer
 from s2sent.untrusted import Table, any_error_as, exists, lone_surrogate, open_file, shown
-from s2sent.vectors.encoder import batches_of
+from s2sent.vectors.encoder import batches_of, run_batches
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -273,13 +273,14 @@ class ExportedEncoder(ABC):
             return np.array([])  # without a dimension, as sentence-transformers does
         sequences = [pipeline.frame(tokens) for tokens in pipeline.tokenize(texts)]
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        batches: Any = list(batches_of(pipeline, sequences, rows=batch_size))
+        batches = list(batches_of(pipeline, sequences, rows=batch_size))
+        results = run_batches(self, lambda encoder, rows: encoder.embed([sequences[row] for row in rows]), batches)
         if show_progress_bar:
             from rich.progress import track
 
-            batches = track(batches, description="Batches")
-        for rows in batches:
-            vectors[rows] = self.embed([sequences[row] for row in rows])
+            results = iter(track(results, description="Batches", total=len(batches)))
+        for rows, result in zip(batches, results, strict=True):
+            vectors[rows] = result
         vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
             vectors = _normalize(vectors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ T = TypeVar("T")
 CPU_TOKENS = 1024
 """Tokens to a batch on a CPU: a small encoder's states stay in the cache, and the overhead of a batch is little."""
 GPU_TOKENS = 32_768
+MANY_BATCHES = 16
+"""From so many on they run several at once, if the model can: to prepare for it takes as long as some batches."""
 WINDOW = 8192
 """Texts that are sorted by length among themselves, and tokenised while those before them are computed."""
 
@@ -276,8 +278,10 @@ def encode_tokens(
             done.problems[place] = "has nothing in it that the model's tokenizer can read"
 
     sequences = [pipeline.frame(content) for _, _, content in pieces]
-    for batch in batches_of(pipeline, sequences, options.budget(encoder)):
-        for index, vector in _embed(encoder, sequences, batch):
+    batches = list(batches_of(pipeline, sequences, options.budget(encoder)))
+    results = run_batches(encoder, lambda encoder, batch: list(_embed(encoder, sequences, batch)), batches)
+    for batch, result in zip(batches, results, strict=True):
+        for index, vector in result:
             place, _, content = pieces[index]
             if isinstance(vector, str):
                 done.problems[place] = vector
@@ -308,6 +312,22 @@ def _embed(
             return
         for index in batch:  # one by one the text is found
             yield from _embed(encoder, sequences, [index])
+
+
+def run_batches(
+    encoder: TextEncoder, run: Callable[[TextEncoder, list[int]], T], batches: Sequence[list[int]]
+) -> Iterator[T]:
+    """Yield what `run` returns for each batch, in their order.
+
+    A model that has `parallel`, a form of itself that runs `streams` batches at once, is run in it if there are many.
+    """
+    parallel = getattr(encoder, "parallel", None) if len(batches) >= MANY_BATCHES else None
+    if parallel is None:
+        for batch in batches:
+            yield run(encoder, batch)
+    else:
+        with ThreadPoolExecutor(parallel.streams) as pool:
+            yield from pool.map(lambda batch: run(parallel, batch), batches)
 
 
 def encode_texts(
