@@ -16,6 +16,7 @@ from s2sent.cli.export import measured_loss
 from s2sent.errors import ModelError
 from s2sent.evaluation import suite
 from s2sent.runtime.onnxruntime import OnnxEncoder
+from s2sent.runtime.openvino import OpenVinoEncoder
 from tiny_senteval import write_folder
 
 
@@ -61,6 +62,17 @@ def test_an_export_is_evaluated_compared_and_encodes(
     (tmp_path / "lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     run("encode", exported, tmp_path / "lines.txt", tmp_path / "vectors.npy")
     assert distances(np.load(tmp_path / "vectors.npy"), encoder.encode(SENTENCES)).max() < 0.01
+
+
+def test_int8_in_openvino_with_ones_own_lines(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    openvino = ("--runtime", "openvino", "--precision", "int8", "--calibration", tmp_path / "lines.txt")
+    out = run("export", folder / "model", tmp_path / "exported", *openvino, "--data", folder / "senteval")
+    assert "openvino, int8" in out
+    assert "calibrated with Python's documentation" not in out
+    run("encode", tmp_path / "exported", tmp_path / "lines.txt", tmp_path / "vectors.npy")
+    alone = np.stack([OpenVinoEncoder(tmp_path / "exported").encode(text) for text in SENTENCES])
+    assert np.array_equal(np.load(tmp_path / "vectors.npy"), alone)
 
 
 def test_without_stsb_the_loss_is_said_to_be_unknown(folder: Path, tmp_path: Path) -> None:

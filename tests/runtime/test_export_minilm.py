@@ -11,11 +11,12 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from model.tiny import enliven
-from runtime.exports import distances, exported
+from runtime.exports import distances, exported, same_bits
 from s2sent.evaluation.suite import evaluate
 from s2sent.model.build import build
 from s2sent.model.prompts import pipeline_of
 from s2sent.runtime.exported import ExportedEncoder
+from s2sent.vectors import TorchEncoder, encode_texts
 
 pytestmark = [pytest.mark.backbone, pytest.mark.data]
 
@@ -64,6 +65,23 @@ def test_tokens_agree_on_thousands_of_real_lines(
         assert pipeline.token_ids(texts) == hosts
         pipeline = replace(pipeline, tokenizer=encoder.pipeline.tokenizer)
     assert pipeline.token_ids(texts) == hosts
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_openvino_agrees_on_10_000_lines_and_gives_the_same_bits_in_any_batch(
+    model: SentenceTransformer, data_folder: Path, tmp_path: Path, precision: str
+) -> None:
+    lines = lines_of(data_folder, 11_000)
+    options = {"calibration": lines[10_000:]} if precision == "int8" else {}
+    encoder = exported(model, tmp_path / "openvino", runtime="openvino", precision=precision, **options)
+    limit = {"fp32": 1e-5, "bf16": 1e-3, "int8": 0.05}[precision]
+    assert (
+        distances(encode_texts(encoder, lines[:10_000]), encode_texts(TorchEncoder(model), lines[:10_000])).max()
+        < limit
+    )
+    same_bits(encoder.folder, [*lines[:200], " ".join(lines[:20])])
 
 
 @pytest.mark.long

@@ -16,14 +16,13 @@ from sentence_transformers import SentenceTransformer
 
 import s2sent
 from conftest import SENTENCES
-from runtime.exports import distances, exported, shallow
+from runtime.exports import distances, exported, same_bits, shallow
 from s2sent.errors import ConfigError, DataError, ModelError
 from s2sent.model.folder import EXPORT_CONFIG
 from s2sent.runtime import openvino
 from s2sent.runtime.calibration import builtin_texts
 from s2sent.runtime.exported import ExportedEncoder
 from s2sent.runtime.openvino import OpenVinoEncoder
-from s2sent.vectors import EncodeOptions, encode_texts
 
 PRECISIONS = ("fp32", "bf16", "int8")
 WORDS = " ".join(SENTENCES).split()
@@ -47,20 +46,6 @@ def exports(model: SentenceTransformer, tmp_path_factory: pytest.TempPathFactory
         return done[precision]
 
     return of
-
-
-def same_bits(folder: Path, texts: list[str]) -> None:
-    """A text alone, beside a long one, in any batch, with one thread and two: the same bits."""
-    want = np.stack([s2sent.load(folder).encode(text) for text in texts])
-    for threads in (1, 2):
-        encoder = s2sent.load(folder, threads=threads)
-        assert isinstance(encoder, OpenVinoEncoder)
-        for size in (1, 7, 64):
-            assert np.array_equal(encoder.encode(texts, batch_size=size), want)
-        for budget in (1, 300, 100_000):
-            assert np.array_equal(encode_texts(encoder, texts, EncodeOptions(batch_tokens=budget)), want)
-        assert np.array_equal(encoder.embed(encoder.pipeline.token_ids(texts)), want)
-        assert np.array_equal(encoder.encode([texts[1], texts[-1]]), want[[1, -1]])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
