@@ -5,9 +5,9 @@ python -m benchmarks.encoding [--texts 3000] [--rounds 5] [--lines 1000000] [--q
 The text: STS sentences, Wikipedia lines, and paragraphs of 100 to 256 tokens made of consecutive Wikipedia lines, a
 third each, shuffled (`S2SENT_DATA`). The backbone: all-MiniLM-L6-v2, plain (mean pooling) and with a selector over its
 last three blocks. Everybody gets a list of strings and gives one array; loading and exporting do not count. The peers,
-on the plain backbone: sentence-transformers' `encode`, the same on onnxruntime, and fastembed, the latter two with a
-graph of the backbone and their own mean pooling; each at the batch size that is best for it here. Ratios are medians of
-the rounds' ratios, so that whatever else the machine does cancels.
+on the plain backbone: sentence-transformers' `encode`, the same on onnxruntime and OpenVINO, and fastembed, these with
+a graph of the backbone and their own mean pooling; each at the batch size that is best for it here. Ratios are medians
+of the rounds' ratios, so that whatever else the machine does cancels.
 
 Then what a line costs in a small file and in a large one: see `benchmarks.growth`.
 """
@@ -40,6 +40,7 @@ from benchmarks.growth import print_growth
 from benchmarks.texts import mixed_texts
 from s2sent.evaluation import evaluate
 from s2sent.evaluation.cost import interleaved_seconds, paired_ratios
+from s2sent.runtime.exported import import_runtime
 from s2sent.vectors import TextEncoder, TorchEncoder, encode_texts
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -128,9 +129,14 @@ def encoder_run(encoder: TextEncoder) -> Encode:
 
 
 def peers(plain: SentenceTransformer, folder: Path) -> dict[str, Callable[..., NDArray[np.float32]]]:
-    """Return the peers: the host, and two on onnxruntime that run one graph of the backbone up to its last states."""
+    """Return the peers: the host, and three that run one graph of the backbone up to its last states."""
     graph = last_states(plain, folder / "last-states")
-    on_onnx, embedding = host_on_onnx(graph), fastembed_model(graph, plain.max_seq_length)
+    session = InferenceSession(graph / "model.onnx", providers=["CPUExecutionProvider"])
+    on_onnx = host_on(lambda arrays: session.run(None, arrays)[0])
+    core = import_runtime("openvino", "openvino").Core()
+    compiled = core.compile_model(str(graph / "model.onnx"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    on_openvino = host_on(lambda arrays: compiled(arrays)[0])
+    embedding = fastembed_model(graph, plain.max_seq_length)
 
     def host(model: SentenceTransformer, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
         return np.asarray(model.encode(list(texts), batch_size=batch_size, show_progress_bar=False))
@@ -138,6 +144,7 @@ def peers(plain: SentenceTransformer, folder: Path) -> dict[str, Callable[..., N
     return {
         HOST: partial(host, plain),
         "sentence-transformers, ONNX fp32": partial(host, on_onnx),
+        "sentence-transformers, OpenVINO fp32": partial(host, on_openvino),
         "fastembed, ONNX fp32": lambda texts, batch_size: np.array(
             list(embedding.embed(list(texts), batch_size=batch_size))
         ),
@@ -175,16 +182,15 @@ def last_states(plain: SentenceTransformer, folder: Path) -> Path:
     return folder
 
 
-def host_on_onnx(graph: Path) -> SentenceTransformer:
-    """Return the host with its encoder run by onnxruntime.
+def host_on(last_states: Callable[[dict[str, Any]], Any]) -> SentenceTransformer:
+    """Return the host with its encoder run by a function, as its ONNX and OpenVINO backends do.
 
-    That is what its ONNX backend does; the backend itself needs optimum, of which no release goes with transformers 5.
+    The backends themselves need optimum-onnx (transformers below 4.58) and optimum-intel (transformers below 5.6).
     """
-    session = InferenceSession(graph / "model.onnx", providers=["CPUExecutionProvider"])
 
     def forward(**inputs: Any) -> BaseModelOutput:
         arrays = {name: inputs[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")}
-        return BaseModelOutput(last_hidden_state=torch.from_numpy(session.run(None, arrays)[0]))
+        return BaseModelOutput(last_hidden_state=torch.from_numpy(last_states(arrays)))
 
     host = SentenceTransformer(str(get_model_path()), device="cpu")
     backbone: Any = host[0].auto_model
