@@ -192,6 +192,10 @@ def test_tasks_of_ones_own_are_scored(folder: Path) -> None:
     report = evaluate(hashed, [task, read_transfer(folder, "CR")], probes=QUICK, cache=False)
     known = evaluate(hashed, "STS-B,CR", data=folder, probes=QUICK, cache=False)
     assert report.headlines() == {"mine": known.headlines()["STS-B"], "CR": known.headlines()["CR"]}
+    both = evaluate(hashed, ["STS-B", task], data=folder, cache=False)
+    assert list(both.headlines()) == ["STS-B", "mine"]
+    with pytest.raises(ConfigError, match="several tasks with the name 'mine'"):
+        evaluate(hashed, [task, task], cache=False)
 
 
 def test_a_missing_file_is_said_before_anything_is_encoded(folder: Path, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from s2sent.selection import SelectionConfig
 from s2sent.training.adapt import AdaptResult, adapt, assemble
 from s2sent.training.adapt_recipe import AdaptRecipe
 from s2sent.training.frozen import TEMPERATURES, split
+from s2sent.training.recipes import SimCSE
+from s2sent.training.setup import make_model
 from s2sent.vectors.states import StateEncoder
 
 WORDS = sorted({word.strip(".,;:!?") for sentence in SENTENCES for word in sentence.split() if word.isascii()})
@@ -385,7 +387,7 @@ def test_modules_behind_the_pooling_stay_and_the_map_comes_before_normalize(
 
 
 def test_a_trained_model_can_be_adapted_and_an_adapted_one_trained(bert: Path, pairs: Path, tmp_path: Path) -> None:
-    from s2sent.training import SimCSE, train
+    from s2sent.training import train
 
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(sentences(64)))
@@ -507,3 +509,21 @@ def test_every_trained_form_encodes_other_texts(bert: Path, pairs: Path, tmp_pat
         np.testing.assert_allclose(result.encode(texts, one.form.name), expected, rtol=2e-2, atol=5e-3)
     with pytest.raises(ConfigError, match=r"no trained form 'features'.*as-is, blocks, gate\+map"):
         result.encode(texts, "features")
+
+
+def test_training_keeps_the_selector_of_a_model_that_pools_otherwise(bert: Path, tmp_path: Path) -> None:
+    s2sent.build(bert, blocks=2, pooling="cls", device="cpu").save(str(tmp_path / "cls"))
+    recipe = SimCSE(backbone=str(tmp_path / "cls"), corpus=("lines.txt",))
+    own = pooling_of(s2sent.load(tmp_path / "cls", device="cpu")).selector.expand.weight
+    kept = pooling_of(make_model(recipe, torch.device("cpu")))
+    assert (kept.pooling, kept.selection.blocks) == ("cls", 2)
+    assert torch.equal(kept.selector.expand.weight, own)
+    other = pooling_of(
+        make_model(replace(recipe, selection=SelectionConfig(blocks=2, frequencies=2)), torch.device("cpu"))
+    )
+    assert not torch.equal(other.selector.expand.weight, own)
+
+
+def test_a_recipe_and_a_model_are_not_given_together(bert: Path, pairs: Path) -> None:
+    with pytest.raises(ConfigError, match="either a recipe"):
+        adapt("other", recipe=AdaptRecipe(model=str(bert), data=(str(pairs),)))

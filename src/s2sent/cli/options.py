@@ -130,7 +130,7 @@ def _kind(hint: Any) -> tuple[Any, str | None]:
 def _value(name: str, hint: Any, value: Any) -> Any:
     kinds = _kinds(hint)
     if isinstance(value, list):
-        items = [item for text in value for item in text.split(",")]
+        items = [item.strip() for text in value for item in text.split(",")]
         return tuple(items if get_args(kinds[0])[0] is str else (_number(name, item, float) for item in items))
     if len(kinds) > 1 and any(get_origin(kind) is tuple for kind in kinds):
         numbers = tuple(_number(name, item, int) for item in value.split(","))

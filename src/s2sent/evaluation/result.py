@@ -53,9 +53,14 @@ class TaskResult:
     seconds: float = 0.0
     key: str = field(default="", repr=False)
 
+    @property
+    def is_probed(self) -> bool:
+        """Whether this is a transfer task, scored by the accuracy of a probe."""
+        return "accuracy" in self.scores
+
     def score(self, aggregation: Aggregation = Aggregation.ALL) -> float:
         """Return the task's main score, unrounded."""
-        return self.scores["accuracy" if "accuracy" in self.scores else aggregation.value]
+        return self.scores["accuracy" if self.is_probed else aggregation.value]
 
     def headline(self, aggregation: Aggregation = Aggregation.ALL) -> float:
         """Return the score as papers print it, with two decimals."""
@@ -126,11 +131,11 @@ class Report:
     @property
     def how(self) -> str:
         """How these scores were computed."""
-        tasks = {result.task for result in self.results}
+        probed = [result.is_probed for result in self.results]
         parts = []
-        if tasks - set(TRANSFER_TASKS):
+        if not all(probed):
             parts.append(f"STS: Spearman × 100 of cosine, aggregation {self.aggregation.value}, text {self.text}.")
-        if tasks & set(TRANSFER_TASKS):
+        if any(probed):
             parts.append(f"Transfer: accuracy of linear probes, {self.probes} configuration.")
         return " ".join(parts)
 

@@ -3,6 +3,7 @@
 import shutil
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -115,10 +116,14 @@ def counter(listener: Listener, total: int) -> Callable[[int], None]:
 
 
 def _load(tasks: str | Sequence[str] | Sequence[Task], source: Source) -> list[Task]:
-    if isinstance(tasks, str):
-        tasks = tasks.split(",")
-    given = [task for task in tasks if not isinstance(task, str)]
-    return given or [source.read(name) for name in task_names([task for task in tasks if isinstance(task, str)])]
+    given = tasks.split(",") if isinstance(tasks, str) else tasks
+    names = [task for task in given if isinstance(task, str)]
+    loaded = [source.read(name) for name in (task_names(names) if names else ())]
+    loaded += [task for task in given if not isinstance(task, str)]
+    repeated = [name for name, count in Counter(task.name for task in loaded).items() if count > 1]
+    if repeated:
+        raise ConfigError(f"There are several tasks with the name {repeated[0]!r}. Give each a name of its own.")
+    return loaded
 
 
 def _score(task: Task, vectors: Vectors, config: ProbeConfig) -> TaskResult:

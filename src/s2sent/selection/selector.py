@@ -190,8 +190,13 @@ class Selector(nn.Module):
         if self.config.per_token:
             return self._select_per_token(self._scaled(states), basis)
         out = self.from_projections([basis.project(u) for u in states], basis, dtype=states[0].dtype)
-        weights = [layout.of_token(of_block) for of_block in out.weights.unbind(dim=1)]
-        out._build_tokens = lambda: _sum_of(weights, self._scaled(states)).to(states[0].dtype)
+        weights = out.weights
+
+        def build_tokens() -> Tensor:
+            of_tokens = [layout.of_token(of_block) for of_block in weights.unbind(dim=1)]
+            return _sum_of(of_tokens, self._scaled(states)).to(states[0].dtype)
+
+        out._build_tokens = build_tokens
         return out
 
     def _scaled(self, states: Sequence[Tensor]) -> Sequence[Tensor]:

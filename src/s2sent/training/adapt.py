@@ -97,6 +97,13 @@ class AdaptResult:
     states: Path | None = None
     _encode: Callable[[Sequence[str], FormResult], NDArray[np.float32]] | None = field(default=None, repr=False)
 
+    def summary(self) -> str:
+        """Return the forms with their held-out losses, and which was kept, as a few lines of text."""
+        if self.kept is None:
+            return "\n".join(self.notes)
+        lines = [f"{one.form.name:12}{one.loss:.3f} ± {one.error:.3f}" for one in self.forms]
+        return "\n".join([*lines, f"kept: {self.kept.form.name}", *self.notes])
+
     def encode(self, texts: Sequence[str], form: str) -> NDArray[np.float32]:
         """Encode texts with any of the trained forms, also one that was not kept.
 
@@ -155,8 +162,8 @@ def adapt(
             raise ConfigError("Give a model to adapt, or a recipe that names one.")
         name = _name_of(model) if isinstance(model, SentenceTransformer) else str(model)
         recipe = AdaptRecipe(model=name, data=data, **options)  # type: ignore[arg-type]
-    elif options or not isinstance(data, tuple) or data:
-        raise ConfigError("Give either a recipe, or data and options.")
+    elif model is not None or options or not isinstance(data, tuple) or data:
+        raise ConfigError("Give either a recipe, or a model, data and options.")
     recipe = recipe.with_absolute_paths()
     folder = None if output is None else Path(output)
     if folder is not None:
@@ -172,7 +179,7 @@ def adapt(
     if folder is not None and not restart and (folder / MADE).exists():
         if _made(folder) == adaptation.identity:
             note = f"{folder} has the model of this recipe already. To adapt it again: --restart."
-            return AdaptResult(open_encoder(folder), notes=(note,), output=folder)
+            return AdaptResult(open_encoder(folder, device=device), notes=(note,), output=folder)
         raise ConfigError(
             f"{folder} has a model that was adapted from another recipe, model or data. Choose another output, or "
             "--restart."

@@ -36,11 +36,13 @@ def make_model(recipe: Recipe, device: torch.device) -> SentenceTransformer:
     # In half precision, small updates would be lost.
     model = open_encoder(recipe.backbone, device=str(device), model_kwargs={"dtype": torch.float32})
     selector = next((module for module in model if isinstance(module, SelectivePooling)), None)
-    wanted = (recipe.selection, recipe.pooling, template)
-    if selector is None or wanted not in (
-        (selector.selection, selector.pooling, None),
-        (DEFAULT_SELECTION, selector.pooling, None),
-    ):
+    keeps = (
+        selector is not None
+        and template is None
+        and recipe.selection in (DEFAULT_SELECTION, selector.selection)
+        and recipe.pooling in ("mean", selector.pooling)  # mean is the recipe's default
+    )
+    if not keeps:
         model = build(model, selection=recipe.selection, pooling=recipe.pooling, template=template, device=str(device))
     encoder = encoder_of(model)
     if recipe.pooling == "mask" and not (isinstance(encoder, PromptTransformer) and encoder.parsed.has_mask):

@@ -151,6 +151,8 @@ def encode(  # type: ignore[misc]
     """
     form, options = Form(precision, dim, normalize), EncodeOptions(long, batch_tokens)
     if output is None:
+        if isinstance(inputs, Path) or column or id_column or with_text or restart or engine != "local":
+            raise ConfigError("Files are encoded into a file: give `output`. Without one, `inputs` are texts.")
         if precision != "float32":
             raise ConfigError(f"precision must be float32 without an output file, got {precision!r}.")
         encoder = text_encoder(model, device)
