@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Listener:
-    """Receives the progress of `train` and `adapt`. This one ignores it; the command line's draws a bar."""
+    """Receives the progress of a long task. This one ignores it; the command line's draws a bar."""
 
     def note(self, text: str) -> None:
         """Receive a line for the user: a choice that was made, a warning."""

@@ -1,4 +1,4 @@
-"""Which block knows what: STS scores of every block of a backbone, mean-pooled, before any selector or head."""
+"""STS scores of every block of a backbone, mean-pooled, before any selector or head."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any

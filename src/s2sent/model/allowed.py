@@ -33,7 +33,7 @@ CONFIG_SENTENCE_TRANSFORMERS: Rules = {
     **each({"*": str}, "__version__ requirements prompts"),
     **each(str, "default_prompt_name similarity_fn_name"),
     "truncate_dim": _COUNT,
-    "model_type": {"SentenceTransformer"},  # for another one the host builds other modules than are listed
+    "model_type": {"SentenceTransformer"},  # for another one sentence-transformers builds other modules than are listed
 }
 
 _MODEL_KWARGS: Rules = {
@@ -82,7 +82,7 @@ ROUTER: Rules = {
     "parameters": {"default_route": str, "allow_empty_key": bool, "route_mappings": {"*": str}},
 }
 ROUTER_FILES = ("router_config.json", "config.json")
-"""Where the host looks for a Router's settings: in the second if the first is empty."""
+"""Where sentence-transformers looks for a Router's settings: in the second if the first is empty."""
 
 # --- transformers -------------------------------------------------------------------------------------------------
 
@@ -247,12 +247,12 @@ HOST_MODULES: Mapping[str, Module] = {
     ),
     "StaticEmbedding": Module({"tokenizer.json": ANY_TABLE}, weights=True),
 }
-"""The host's modules, by the last part of their name."""
+"""sentence-transformers' modules, by the last part of their name."""
 OWN_MODULES: Mapping[str, Module] = {
     "s2sent.model.pooling.SelectivePooling": _weighted({"dim": _COUNT, "pooling": str, "selection": {"*": object}}),
     "s2sent.model.prompts.PromptTransformer": _transformer({**_TRANSFORMER, "template": str}),
 }
-"""The classes a modules.json may name besides the host's. Their options check themselves."""
+"""The classes a modules.json may name besides sentence-transformers'. Their options check themselves."""
 
 
 def module_of(kind: str) -> Module | None:

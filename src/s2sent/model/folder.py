@@ -231,7 +231,7 @@ def _listed(place: Path) -> Iterator[Path]:
 
 
 def _read_headers(place: Path) -> dict[str, Tensor]:
-    """Read the headers of one module's weights, found where transformers and the host look for them."""
+    """Read the headers of one module's weights, found where transformers and sentence-transformers look for them."""
     single, index = place / "model.safetensors", place / "model.safetensors.index.json"
     files = [single]
     if not exists(single) and exists(index):

@@ -78,7 +78,7 @@ def _load_backbone(folder: Path, *, device: str | None, model_kwargs: dict[str, 
 
     with _loading(checked):
         encoder = Transformer.load(str(folder), local_files_only=True, model_kwargs={**(model_kwargs or {}), **SAFE})
-        if limit := max_tokens(encoder.auto_model):  # the host may allow more than there are positions for
+        if limit := max_tokens(encoder.auto_model):  # sentence-transformers may allow more than there are positions for
             encoder.max_seq_length = min(encoder.max_seq_length or limit, limit)
         model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension())], device=device)
         return _checked(model, checked)
@@ -98,7 +98,7 @@ def _checked(model: SentenceTransformer, checked: CheckedFolder) -> SentenceTran
 
 @contextmanager
 def _loading(checked: CheckedFolder) -> Iterator[None]:
-    """Compare weights and configs before the host reads a weight, and turn whatever it raises into a `ModelError`."""
+    """Compare weights and configs before a weight is read, and turn what the loading raises into a `ModelError`."""
     from transformers import AutoConfig
 
     def error(reason: str) -> ModelError:

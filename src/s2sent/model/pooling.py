@@ -20,7 +20,7 @@ from s2sent.selection.config import PoolingMode
 
 
 class Features(dict[str, Any]):
-    """The host's features, with the fused token vectors computed when somebody asks for them, and only then."""
+    """The features of sentence-transformers, with the fused token vectors computed only when they are asked for."""
 
     def __init__(self, features: Mapping[str, Any] | None = None, tokens: Callable[[], Tensor] | None = None) -> None:
         super().__init__(features or {})
@@ -36,7 +36,7 @@ class Features(dict[str, Any]):
 class SelectivePooling(Module):
     """Pool a sentence from several blocks of the encoder, each feature from the blocks that know it best.
 
-    Goes behind the host's `Transformer`, in place of `Pooling`. `s2sent.build` puts the two together.
+    Goes behind sentence-transformers' `Transformer`, in place of `Pooling`. `s2sent.build` puts the two together.
 
     Args:
         dim: The width of the encoder's hidden states.
@@ -45,9 +45,9 @@ class SelectivePooling(Module):
             [MASK] token of the text, for prompts).
 
     Relations:
-        - The host's `Pooling` reads the last block only.
-        - The host's `WeightedLayerPooling` learns one weight per block for all sentences and features; here that is
-          `SelectionConfig(gate="static")`.
+        - sentence-transformers' `Pooling` reads the last block only.
+        - sentence-transformers' `WeightedLayerPooling` learns one weight per block for all sentences and features;
+          here that is `SelectionConfig(gate="static")`.
 
     Besides `sentence_embedding`, `encode(..., output_value=...)` gives `block_weights` (n, d), and `token_embeddings`,
     the fused token vectors, which cost a second pass through the encoder.
@@ -96,7 +96,7 @@ class SelectivePooling(Module):
         return self.selector.dim
 
     def on_model_ready(self, model: BaseModel) -> None:
-        """Get to know the encoder in front: called by the host when the model is put together or loaded."""
+        """Find out about the encoder in front: called by sentence-transformers when the model is built or loaded."""
         encoder = model[0]
         if not isinstance(encoder, Transformer):
             raise ModelError(f"SelectivePooling reads a Transformer's blocks, but the first module is {type(encoder)}.")
@@ -226,7 +226,7 @@ class SelectivePooling(Module):
     def load(  # type: ignore[override]
         cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any
     ) -> Self:
-        """Read the module from a model folder or hub repository; called by the host."""
+        """Read the module from a model folder or hub repository; called by sentence-transformers."""
         hub = {key: kwargs[key] for key in ("token", "cache_folder", "revision", "local_files_only") if key in kwargs}
         config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
         try:
@@ -243,14 +243,14 @@ class SelectivePooling(Module):
 
 
 def layout_of(features: Mapping[str, Any]) -> TokenLayout | None:
-    """Read off the host's features where the real tokens are; None if they do not say."""
+    """Read off sentence-transformers' features where the real tokens are; None if they do not say."""
     if "cu_seq_lens_q" in features:
         return TokenLayout.flat(features["cu_seq_lens_q"], features["input_ids"].shape[-1])
     return TokenLayout.padded(features["attention_mask"]) if "attention_mask" in features else None
 
 
 def pooling_of(module: nn.Module) -> PoolingMode:
-    """Return how a model's pooling module, ours or the host's, makes one vector of a sentence's tokens."""
+    """Return how a model's pooling module, ours or sentence-transformers', makes one vector of a sentence's tokens."""
     if isinstance(module, SelectivePooling):
         return module.pooling
     if not getattr(module, "include_prompt", True):

@@ -91,15 +91,15 @@ def published_templates(tokenizer: Any) -> tuple[str, str]:
 
 
 class PromptTransformer(Transformer):
-    """The host's `Transformer` with a template around every sentence. `s2sent.build(…, template=…)` makes one.
+    """A `Transformer` with a template around every sentence. `s2sent.build(…, template=…)` makes one.
 
     The sentence alone is cut to `max_seq_length`; the template comes on top. Text in a sentence that looks like a
     special token, such as "[MASK]", is read as plain text.
 
     Args:
-        model_name_or_path: As of the host's `Transformer`.
+        model_name_or_path: As of sentence-transformers' `Transformer`.
         template: The template, with `{sentence}` and `{mask}`; `auto`: PromptBERT's for this vocabulary.
-        **kwargs: As of the host's `Transformer`.
+        **kwargs: As of sentence-transformers' `Transformer`.
     """
 
     config_keys = [*Transformer.config_keys, "template"]  # noqa: RUF012
@@ -134,7 +134,7 @@ class PromptTransformer(Transformer):
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, processing_kwargs: Any = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Tokenise sentences inside the template; called by the host."""
+        """Tokenise sentences inside the template; called by sentence-transformers."""
         del processing_kwargs
         if not inputs:
             return {}

@@ -112,7 +112,7 @@ def check_encoder(place: Path, tensors: Mapping[str, Tensor], config: PreTrained
 
 
 def _encoder_class(config: PreTrainedConfig, place: Path) -> Any:
-    """Return the class that the host loads for a config."""
+    """Return the class that sentence-transformers loads for a config."""
     from transformers import AutoModel, AutoModelForTextEncoding
 
     # Of an encoder-decoder, the encoder.

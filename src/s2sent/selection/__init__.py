@@ -1,4 +1,4 @@
-"""The paper's nested selection on tensors: torch only, nothing of the host library.
+"""The paper's nested selection on tensors: torch only, nothing of sentence-transformers.
 
 One alphabet of shapes, here and everywhere in the package:
 

@@ -145,7 +145,7 @@ def adapt(
         restart: Replace the model that an earlier call has put into `output`.
         states: The folder to keep the encoder's states in; by default in the cache.
         device: Where to run; by default the best there is.
-        listener: Hears how it goes.
+        listener: Receives the progress.
         **options: Fields of `AdaptRecipe`.
 
     Raises:

@@ -156,7 +156,7 @@ class Crops(Contrast):
 
 @dataclass
 class Ranking(Contrast):
-    """CoSENT: a pair with a higher score shall have a higher cosine. The host's loss, one for each group of pairs."""
+    """CoSENT, as in sentence-transformers: a higher score, a higher cosine. One loss for each group of pairs."""
 
     scores: Tensor = field(default_factory=lambda: torch.empty(0))
 

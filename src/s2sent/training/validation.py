@@ -1,4 +1,4 @@
-"""How the best step of a run is chosen: by STS-B dev, by pairs of one's own, or by held-out lines."""
+"""How the best step of a run is chosen: by STS-B dev, by your own pairs, or by held-out lines."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ WINDOW = 8192
 """Texts that are sorted by length among themselves, and tokenised while those before them are computed."""
 
 _SAMPLES = ("A man is playing a guitar.", " Straße, naïve café; 東京 [MASK] <mask> ", "one two three four ")
-"""Texts on which our tokens must be the host's: plain; odd letters, spaces and special tokens; and, repeated, long."""
+"""Texts whose tokens must be those of sentence-transformers: plain; odd letters and special tokens; repeated, long."""
 
 
 class TextEncoder(Protocol):
@@ -115,14 +115,14 @@ class TorchEncoder:
         return result
 
     def features(self, sequences: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Pad sequences to one batch, as the host's own preprocessing would."""
+        """Pad sequences to one batch, as sentence-transformers' own preprocessing would."""
         import torch
 
         batch = {name: torch.from_numpy(array) for name, array in self.pipeline.pad(sequences).items()}
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()} | self._constant
 
     def _check_tokens(self) -> dict[str, Any]:
-        """Compare with the host's own preprocessing, and return what it adds that is the same for every text."""
+        """Compare with the model's own preprocessing, and return what it adds that is the same for every text."""
         import torch
 
         for sample in (*_SAMPLES[:2], _SAMPLES[2] * min(self.pipeline.max_tokens, 5000)):

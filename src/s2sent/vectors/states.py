@@ -121,7 +121,7 @@ class StateEncoder:
         device = self.model.device.type
         precise = torch.autocast(device, torch.bfloat16) if self.precision == "bf16" else nullcontext()
         config = self.transformer.auto_model.config
-        before, config.output_hidden_states = config.output_hidden_states, True  # the host asks the config
+        before, config.output_hidden_states = config.output_hidden_states, True  # sentence-transformers asks the config
         try:
             with precise:  # past the hooks of a selector, which are there to avoid what is wanted here
                 features = self.transformer.forward(features, output_hidden_states=True)
@@ -168,7 +168,7 @@ def keep_states(
         folder: Where to keep it: its name must tell models, texts and sums apart, as `states_key` does.
         sums: What to keep.
         batch_tokens: Tokens to a batch; by default as bulk encoding has it.
-        on_texts: Told of the progress.
+        on_texts: Called with how many texts are done, and how many there are.
 
     Raises:
         DataError: it cannot be written; `DiskFullError` if for want of room.
