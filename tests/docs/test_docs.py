@@ -104,6 +104,7 @@ def test_the_blocks_of_a_page_run(page: str, models: Path, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("S2SENT_DATA", str(tmp_path / "senteval"))
     monkeypatch.setenv("S2SENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("s2sent.training.adapt.fastest_precision", lambda device: "fp32")  # or it takes seconds to find
     names: dict[str, Any] = {}
     for block in blocks_of(page):
         where = f"{page}, line {block.line}"
