@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -104,11 +103,6 @@ def test_mistakes_are_one_line_without_a_traceback(
     assert err.startswith("error: ")
     assert message in err
     assert len(err.splitlines()) == 1
-
-
-def test_help_does_not_wait_for_torch() -> None:
-    script = "import sys; from s2sent.cli import app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_version(run: Run) -> None:

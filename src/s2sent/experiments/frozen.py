@@ -154,5 +154,4 @@ def _fitted(recipe: Frozen, trainer: FrozenTrainer, depth: int) -> FormResult:
         forms = [Form("single", replace(plain, blocks=(state,))) for state in range(depth + 1)]
         best = min((trainer.fit(form) for form in forms), key=lambda result: result.loss)
         return trainer.fit(replace(best.form, map=True)) if recipe.map else best
-    starts = ("uniform", "last") if selection.has_block_logits or selection.gate == "per_feature" else ()
-    return trainer.fit(Form("form", selection, recipe.map, starts))
+    return trainer.fit(Form("form", selection, recipe.map, selection.starts))

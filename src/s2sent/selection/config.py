@@ -144,6 +144,11 @@ class SelectionConfig:
         return self.gate == "static" or (self.gated and (self.bias or self.prior == "last"))
 
     @property
+    def starts(self) -> tuple[str, ...]:
+        """Values of `prior` that training can start from, where there is a choice: forms with learned logits."""
+        return ("uniform", "last") if self.has_block_logits or self.gate == "per_feature" else ()
+
+    @property
     def per_token(self) -> bool:
         """Whether the weights depend on the token, so that blocks cannot be pooled before they are fused."""
         return self.gated and self.squeeze == "none"

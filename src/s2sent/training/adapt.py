@@ -337,8 +337,7 @@ class _Adaptation:
                 if options["gate"] not in ("linear", "sigmoid") or options.get("fusion", "stack") != "stack":
                     options["bias"] = chosen.get("bias", False)
             config = SelectionConfig.from_dict(options)
-            starts = ("uniform", "last") if config.has_block_logits or config.gate == "per_feature" else ()
-            forms.append(Form(name, config, has_map, () if "prior" in chosen else starts))
+            forms.append(Form(name, config, has_map, () if "prior" in chosen else config.starts))
         for selection in [form.selection for form in forms if form.selection is not None]:
             Selector(self.encoder.dim, selection)  # raises for what does not go with this many features
             if selection.per_token and self.encoder.pooling != "mean":

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -66,6 +67,7 @@ def bf16_problem(device: torch.device) -> str | None:
     return f"bfloat16 arithmetic kills a process on this CPU ({why})"
 
 
+@cache
 def fastest_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     """Return `bf16` where a device computes clearly faster in it, else `fp32`."""
     if device.type != "cpu":
