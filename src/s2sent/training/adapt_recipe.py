@@ -27,6 +27,9 @@ TEXT_FORMS = (AS_IS, "blocks")
 _TRAINING = "Training"
 """The heading of `s2sent adapt --help`."""
 
+PATIENCE = 3
+"""Evaluations of the held-out loss without an improvement, 20 steps apart, after which a form stops training."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptRecipe(Options):
@@ -98,7 +101,7 @@ class AdaptRecipe(Options):
         from s2sent.training.frozen import TrainingOptions
 
         names = {one.name for one in fields(TrainingOptions)} & {one.name for one in fields(self)}
-        return TrainingOptions(**{name: getattr(self, name) for name in names})
+        return TrainingOptions(patience=PATIENCE, **{name: getattr(self, name) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the recipe as plain values, without those that are None or empty."""

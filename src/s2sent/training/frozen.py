@@ -69,6 +69,7 @@ class TrainingOptions:
         bias_learning_rate: For the logits per block or per feature.
         map_learning_rates: For the linear map: each is tried, and the best on held-out data kept.
         evaluate_every: Steps between two evaluations of the held-out loss.
+        patience: Stop after this many evaluations without a better loss; None: never.
         seed: Decides the order of the examples and the initial weights.
     """
 
@@ -79,6 +80,7 @@ class TrainingOptions:
     bias_learning_rate: float = 3e-2
     map_learning_rates: tuple[float, ...] = (1e-3, 1e-4)
     evaluate_every: int = 20
+    patience: int | None = None
     seed: int = 0
 
 
@@ -395,6 +397,8 @@ class FrozenTrainer:
                 held_out = self._validation_loss(head, reader)
                 if held_out < best[0]:
                     best, weights = (held_out, step), copy.deepcopy(head.state_dict())
+                elif options.patience is not None and step - best[1] >= options.patience * options.evaluate_every:
+                    break
         head.load_state_dict(weights)
         return best
 
