@@ -29,11 +29,10 @@ demo: $(VENV)/.demo  ## adapt an encoder made for something else, in two minutes
 demo-train: $(VENV)/.demo  ## the same with the encoder itself trained, for comparison: slower
 	$(BIN)/python examples/demo_train.py $(if $(MODEL),--model $(MODEL))
 
-# Folders in processes of their own: onnxruntime, OpenVINO, Ray and torch do not all get along in one for long.
-TESTS := src $(wildcard tests/test_*.py) $(patsubst %/,%,$(filter-out tests/__pycache__/,$(wildcard tests/*/)))
+# Each folder in a process of its own, two at a time: onnxruntime, OpenVINO, Ray and torch in one process for long crash.
+TESTS := $(patsubst %/,%,$(filter-out tests/__pycache__/,$(wildcard tests/*/))) $(wildcard tests/test_*.py) src
 test: $(READY)  ## the test suite (what needs real data skips without S2SENT_DATA)
-	@failed=; for tests in $(TESTS); do echo "== $$tests"; $(BIN)/python -m pytest $$tests || failed="$$failed $$tests"; done; \
-	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+	@printf '%s\n' $(TESTS) | xargs -n 1 -P 2 $(BIN)/python -m pytest
 
 test-long: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m long
