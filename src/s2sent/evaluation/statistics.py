@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from s2sent.errors import DataError
 
@@ -38,6 +37,8 @@ def paired_t_test(scores: ArrayLike, baseline: ArrayLike) -> float:
     difference = _differences(scores, baseline)
     if np.ptp(difference) == 0:
         return 1.0
+    from scipy import stats  # slow to import, and `--help` does not need it
+
     return float(stats.ttest_1samp(difference, 0.0).pvalue)
 
 
@@ -46,6 +47,8 @@ def wilcoxon(scores: ArrayLike, baseline: ArrayLike) -> float:
     difference = _differences(scores, baseline)
     if not difference.any():
         return 1.0
+    from scipy import stats  # slow to import, and `--help` does not need it
+
     return float(stats.wilcoxon(difference).pvalue)
 
 
@@ -95,6 +98,8 @@ class Resampled:
         """
         low, high = np.quantile(self.drawn, [(1 - level) / 2, (1 + level) / 2])
         spread = float(self.drawn.std())
+        from scipy import stats  # slow to import, and `--help` does not need it
+
         p = 2 * float(stats.norm.sf(abs(self.value) / spread)) if spread else float(self.value == 0)
         return Interval(self.value, float(low), float(high), p)
 
