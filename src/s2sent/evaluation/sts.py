@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from scipy.stats import pearsonr
 
 from s2sent.data.lines import counted
 from s2sent.data.senteval import STSTask
@@ -25,6 +24,8 @@ def score_sts(task: STSTask, vectors: Vectors) -> TaskResult:
         ModelError: the correlation is undefined because the encoder is constant.
         DataError: it is undefined because there are too few pairs, or all have one gold score.
     """
+    from scipy.stats import pearsonr  # slow to import, and `--help` does not need it
+
     similarities, notes, subsets = [], list(task.notes), {}
     for subset in task.subsets:
         where = task.name if len(task.subsets) == 1 else f"{task.name} {subset.name}"
